@@ -31,7 +31,7 @@ PLUGIN := $(if $(filter cpu,$(EXTRA)),tf-plugin-cpu,$(if $(filter cuda12,$(EXTRA
 MINUTES ?= 10
 
 # What the compiled core is built from; it is built again when that changes.
-CORE := setup.py $(wildcard gpuload/core/cpp/*)
+CORE := setup.py $(wildcard gpuload/core/cpp/*.?pp gpuload/core/cpp/shared/*)
 CORE_STAMP := $(VENV)/gpuload-core-$(VERSION).stamp
 
 # Of CUDA's toolkit, what gpuload calls: headers and NVRTC, 0.7 GB instead of the 2 GB of cupy-cuda13x[ctk].

@@ -82,7 +82,7 @@ MACROS = [("NDEBUG", None), ("NB_COMPACT_ASSERTIONS", None), ("GPULOAD_SOURCE", 
 core = Extension(
     "gpuload.core._native",
     sources=files("*.cpp"),
-    depends=files("*.hpp"),
+    depends=files("**/*.hpp"),
     define_macros=[*MACROS, ("Py_LIMITED_API", "0x030C0000")] if IS_STABLE else MACROS,
     extra_compile_args=[
         "-std=c++20", "-O3", "-fvisibility=hidden", "-fno-strict-aliasing",

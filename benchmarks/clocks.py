@@ -63,11 +63,11 @@ BY_TIME = (
 )  # once in so many milliseconds
 PARTS: dict[str, tuple[Any, str]] = {
     "clock of the loop": (epoch, "perf_counter"),
-    "times of the loop counted": (epoch._Run, "count_times"),
+    "times of the loop counted": (epoch.EpochRun, "count_times"),
     "watch made": (Counters, "watch"),
     "stage begun": (Watch, "enter"),
     "amount counted": (Watch, "count"),
-    "counters added": (Counters, "add_amounts"),
+    "counters added": (Counters, "add"),
     "thread asked": (stages, "usage"),
 }
 
@@ -142,7 +142,7 @@ class QuietCounters(Counters):
 
     def __init__(self, trace: Trace | None = None) -> None:
         super().__init__(trace)
-        self.deliver = self.add = self.add_amounts = self.trace_watch = self.loop = _nothing  # type: ignore
+        self.deliver = self.add = self.trace_watch = self.loop = _nothing  # type: ignore
 
     def watch(self) -> Watch:
         """Return the watch of a thread that measures nothing."""
@@ -192,7 +192,7 @@ def costs() -> dict[str, float]:
     counters, part = Counters(), Watch()
     names, amounts = ("read", "ops"), dict.fromkeys(("a", "b", "c", "d", "e", "f", "g", "h"), 1.0)
     row = (1, 64)
-    run = epoch._Run.__new__(epoch._Run)
+    run = epoch.EpochRun.__new__(epoch.EpochRun)
     run.num_untimed, run.end_s = 1, 0.0
 
     def begin_stages() -> None:
@@ -205,7 +205,7 @@ def costs() -> dict[str, float]:
         counters._add_batches()
 
     def count_times() -> None:
-        run.count_times(counters, 1.0, 2.0)
+        run.count_times(counters, 0, 0.0, 1.0, 2.0)
         counters._loops.clear()
 
     stages._thread.sample_s = float("inf")
@@ -216,8 +216,8 @@ def costs() -> dict[str, float]:
             "watch made": best(counters.watch),
             "stage begun": best(begin_stages) / 2,
             "amount counted": best(lambda: part.count("read.bytes", 1.0)),
-            "counters added": (added_s := best(lambda: counters.add_amounts({}))),
-            ADDED: (best(lambda: counters.add_amounts(amounts)) - added_s) / len(amounts),
+            "counters added": (added_s := best(lambda: counters.add())),
+            ADDED: (best(lambda: counters.add(**amounts)) - added_s) / len(amounts),
             "thread asked": best(stages.usage),
             DELIVERED: best(deliver_batches, 2_000) / NUM_DELIVERED,
         }

@@ -156,7 +156,7 @@ def packages(tree: Path) -> tuple[str, str]:
 def check_core(folder: Path, tree: Path, remedy: str) -> None:
     """End the program if a tree has a core to compile and it is not compiled, or older than its
     files."""
-    changed = [path.stat().st_mtime for path in (tree / PEER / "core" / "cpp").glob("*")]
+    changed = [path.stat().st_mtime for path in (tree / PEER / "core" / "cpp").rglob("*.?pp")]
     names = [
         folder / PEER / "core" / f"_native{suffix}"
         for suffix in importlib.machinery.EXTENSION_SUFFIXES

@@ -76,14 +76,14 @@ def _row(name: str, way: str, loader: Any, plain: Any, is_short: bool) -> list[s
     """Return the row of a loader: its first epoch, then whole epochs for some time."""
     free_before = _free_bytes()
     first_s, count = _epoch(loader, 0)
-    taken = max(0, free_before - _free_bytes())
+    cached_bytes = max(0, free_before - _free_bytes())
     begin, num_records = perf_counter(), 0
     for epoch in itertools.count(1):
         num_records += _epoch(loader, epoch)[1]
         took_s = perf_counter() - begin
         if is_short or took_s > TIMED_S:
             break
-    on_card = "-" if loader is plain else f"{taken / 1e9:.2f}"
+    on_card = "-" if loader is plain else f"{cached_bytes / 1e9:.2f}"
     return [
         name,
         way,

@@ -130,7 +130,7 @@ def compare_ops(beside: str, form: Callable[[Any, Any, Any], Any], *, codecs: bo
     problems = []
     num_cases = 0
     for contract, op, field in cases():
-        if op.needs_numpy or (op.codec and not codecs):
+        if op.traits.execution.needs_numpy or (op.traits.codec and not codecs):
             continue
         graph, values, draws = contract._batch(op, field)
         num_cases += 1

@@ -63,7 +63,8 @@ PAGE = ROOT / "benchmarks" / "results" / "gpu.md"
 WORK = ROOT / "build" / "gpu-test"
 CODE = (
     "gpuload/**/*.py",
-    "gpuload/core/cpp/*",
+    "gpuload/core/cpp/**/*.?pp",
+    "gpuload/kernels/cu/*",
     "tests/**/*.py",
     "benchmarks/*.py",
     "benchmarks/*.ini",

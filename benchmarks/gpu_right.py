@@ -13,9 +13,10 @@ poison  the memory that a way takes was filled with a pattern before: what a dec
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -77,7 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = gpu.part_options("gpu_right", "what", WHATS, arguments)
     rows: list[list[str]] = []
     problems: list[str] = []
-    for more_rows, more_problems in WHATS[options.what](options.smoke):
+    results = WHATS[options.what](options.smoke)
+    for more_rows, more_problems in itertools.chain(results, [(_absent_ways(), [])]):
         rows += more_rows
         problems += more_problems
         gpu.write_rows(options.result, rows, problems)
@@ -87,43 +89,33 @@ def main(arguments: list[str] | None = None) -> int:
 
 def ways(is_short: bool) -> Iterator[Result]:
     """Compare each way with the CPU's batches."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = _pictures(Path(folder), is_short)
-        for way in _present_ways():
-            for name, ops in lists_of_ops().items():
-                yield _compared(source, name, ops, way)
-    yield _absent_ways(), []
+    for source, name, way in _cases(is_short, lists_of_ops()):
+        yield _compared(source, name, way)
 
 
 def audit(is_short: bool) -> Iterator[Result]:
     """Have every record of each way audited."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = _pictures(Path(folder), is_short)
-        for way in _present_ways():
-            for name in ("bytes", "colour"):
-                yield _audited(source, name, way)
-    yield _absent_ways(), []
+    for source, name, way in _cases(is_short, ("bytes", "colour")):
+        yield _audited(source, name, way)
 
 
 def poison(is_short: bool) -> Iterator[Result]:
-    """Compare batches whose memory was full of a pattern before, and decoders that had other images
-    in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = _pictures(Path(folder), is_short)
-        for way in _present_ways():
-            for name in ("bytes", "colour"):
-                with filled_memory():
-                    yield _compared(
-                        source,
-                        name,
-                        lists_of_ops()[name],
-                        way,
-                        note=f"memory of {PATTERN:#x} before",
-                    )
+    """Compare batches whose memory was full of a pattern before, and decoders of other images."""
+    for source, name, way in _cases(is_short, ("bytes", "colour")):
+        with filled_memory():
+            result = _compared(source, name, way, note=f"memory of {PATTERN:#x} before")
+        yield result
     if "dali" in _present_ways():
         for load in gpu_parity.LOADS:
             yield _stale(load, 6 if is_short else gpu_parity.NUM_JPEGS)
-    yield _absent_ways(), []
+
+
+def _cases(is_short: bool, names: Iterable[str]) -> Iterator[tuple[Any, str, str]]:
+    """Yield a source of images, the name of a list of ops and a way, for each way of here."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = _pictures(Path(folder), is_short)
+        for way, name in itertools.product(_present_ways(), names):
+            yield source, name, way
 
 
 def _present_ways() -> list[str]:
@@ -158,13 +150,12 @@ def _loader(source: Any, ops: Sequence[Any], **arguments: Any) -> Any:
     return gl.Loader(source, BATCH, ops=ops, shuffle=True, seed=5, output="image", **arguments)
 
 
-def _compared(source: Any, name: str, ops: Sequence[Any], way: str, note: str = "") -> Result:
-    """Return the row of two epochs of a way beside the CPU's, and what is wrong."""
+def _compared(source: Any, name: str, way: str, note: str = "") -> Result:
+    """Return the row of two epochs of a way beside the CPU's, and the first problem."""
     distances, subject, problems = Difference(), f"{name}, way {way}", []
-    bound, axes = (
-        bound_of(source, ops, way),
-        "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"]),
-    )
+    ops = lists_of_ops()[name]
+    bound = bound_of(source, ops, way)
+    axes = "N" + axes_of(compile_ops(source.spec, ops).spec_out["image"])
     try:
         with (
             _loader(source, ops, device="cpu") as expected,
@@ -271,9 +262,9 @@ def filled_memory() -> Iterator[None]:
 def _stale(load: float, num_jpegs: int) -> Result:
     """Return the row of a decoder of DALI that has decoded other images just before."""
     files = [gpu_parity.jpeg(number) for number in range(num_jpegs)]
-    others = [gpu_parity.jpeg(1000 + number) for number in range(num_jpegs)]
+    first_files = [gpu_parity.jpeg(1000 + number) for number in range(num_jpegs)]
     difference = Difference()
-    behind = gpu_parity.decode([*others, *files], "mixed", load, num_jpegs)[num_jpegs:]
+    behind = gpu_parity.decode([*first_files, *files], "mixed", load, num_jpegs)[num_jpegs:]
     difference.add(behind, gpu_parity.decode(files, "mixed", load, num_jpegs))
     subject = f"nvJPEG, hw_decoder_load={load}, behind other images"
     problems = []

@@ -80,7 +80,7 @@ def many_sizes() -> tuple[Any, Any, int]:
     """Return images of many sizes as workers leave them in a slot, the slot, and how many of its
     bytes they take."""
     from gpuload import device
-    from gpuload.pipeline.step import ArrayPack
+    from gpuload.pipeline.packing import ArrayPack
 
     shapes = [
         (*size, 3)
@@ -101,7 +101,7 @@ def measure_batch(ops: Sequence[Any]) -> float:
     from gpuload import device
     from gpuload.executors.array.batches import ArrayBatchExecutor
     from gpuload.graph.graph import compile_ops
-    from gpuload.pipeline.epoch import lend
+    from gpuload.pipeline.handover import lend
     from gpuload.spec import Field, Spec
 
     pack, slot, num_bytes = many_sizes()

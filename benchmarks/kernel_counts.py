@@ -80,7 +80,6 @@ def kernels() -> list[KernelText]:
     from gpuload.kernels import colour_cuda, cuda, edits_cuda, pixels
 
     uint8 = np.dtype(np.uint8)
-    text = cuda.pixels("unsigned char", "unsigned char", 3, edits_cuda.COUNT)
     return [
         KernelText("walk: uint8 to float32, normalised", "walk", _walk("float32", 3, False), 16),
         KernelText(
@@ -92,11 +91,11 @@ def kernels() -> list[KernelText]:
             "walk: uint8 to float32, normalised, 9 channels", "walk", _walk("float32", 9, False), 16
         ),
         KernelText("resize: uint8, a tap a loop", "resize", cuda.resize(uint8, nearest=False), 1),
-        KernelText("count of levels: 3 channels", "count", text, 0),
         KernelText(
-            "edit: 3 channels", "edit", cuda.pixels(*["unsigned char"] * 2, 3, edits_cuda.EDIT), 3
+            "count of levels: 3 channels", "count", edits_cuda.source("edits_count.cu", 3), 0
         ),
-        KernelText("ColorJitter: 3 channels", "change", _change(colour_cuda.STEP_PIXEL), 3),
+        KernelText("edit: 3 channels", "edit", edits_cuda.source("edits_pixels.cu", 3), 3),
+        KernelText("ColorJitter: 3 channels", "change", _change(colour_cuda.STEPS), 3),
         KernelText("crop, flip or turn alone: 3 channels", "change", _change(pixels.MOVE), 3),
     ]
 

@@ -216,7 +216,7 @@ def train(training: Training, num_days: int) -> Iterator[Leg]:
             )
             num_committed = num_checkpoints * training.checkpoint_steps
         states = [
-            json.dumps(rank_loader.state_at(rank_loader.after(begin, num_committed)))
+            json.dumps(rank_loader.port.state_at(rank_loader.port.after(begin, num_committed)))
             for rank_loader in loaders
         ]
         assert len(set(states)) == 1, "any rank may save the state"

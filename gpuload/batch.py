@@ -40,14 +40,14 @@ class BatchAttributeError(UnknownFieldError, AttributeError):
 class Batch:
     """The fields of one step: ``batch["image"]`` is an array with the records along the first axis.
 
-    A field whose shape varies from record to record is a `Ragged` if only its first axis does, else
-    a list of arrays.
+    A field of a shape that varies from record to record is a `Ragged` if only its first axis does,
+    else a list of arrays.
 
     Attributes:
         output: the fields arranged as the loader's ``output=`` says; a dict of all fields without
             it.
         records: int64 ``[n]``, which records these are; with ``on_error="replace"`` or ``"skip"`` a
-            row of a damaged record holds another one, whose number stands here.
+            row of a damaged record holds another one; its number stands here.
         valid: bool ``[n]``, False where a record only pads the batch, and with ``on_error="skip"``
             where it stands in the place of a damaged one. Such a row holds a whole record all the
             same.
@@ -105,7 +105,8 @@ class Batch:
             raise RecordIndexError(
                 f"batch[{short_repr(place)}]",
                 cause=f"a batch has {len(self)} parts, and the fields {list(self._fields)}",
-                remedy="take a part by its place (batch[0]), a field by its name, or a record of it: batch[name][0]",
+                remedy="take a part by its place (batch[0]), a field by its name, or a record of "
+                "it: batch[name][0]",
             ) from None
 
     def _parts(self) -> tuple[Any, ...]:
@@ -132,7 +133,8 @@ class Batch:
                 )
             raise BatchAttributeError(
                 f"batch.{name}",
-                cause=f"its attributes are output, records, valid, epoch and step; its fields are {list(self._fields)}",
+                cause="its attributes are output, records, valid, epoch and step; its fields are "
+                f"{list(self._fields)}",
                 remedy=f"write batch[{name if name in self._fields else next(iter(self._fields), '...')!r}]",
             )
 
@@ -205,7 +207,7 @@ class Batch:
         return html
 
     def _title(self) -> str:
-        """Return what the batch is: which one, and how many records it has."""
+        """Return the place of the batch, and how many records it has, as a text."""
         num_records, num_valid = self.records.size, int(np.count_nonzero(self.valid))
         if num_valid == num_records:
             valid = ""

@@ -18,14 +18,15 @@ LIBRARY = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 
 
 def cuda_version() -> int:
-    """Return the latest CUDA that the driver supports, 12040 for 12.4; 0 if there is no driver that
-    can be asked."""
+    """Return the latest CUDA that the driver supports, 12040 for 12.4; 0 without a driver."""
     number = ctypes.c_int(0)
     try:
         failure = ctypes.CDLL(LIBRARY).cuDriverGetVersion(ctypes.byref(number))
     except (OSError, AttributeError):  # no such library, or another one of that name
         return 0
-    return 0 if failure else number.value
+    if failure:
+        return 0
+    return number.value
 
 
 def version_text(number: int) -> str:
@@ -37,7 +38,7 @@ def install_packages(device: str = "gpu") -> str:
     """Return the command that installs CuPy, DALI and TensorFlow for a device of this machine.
 
     Args:
-        device: ``"cpu"``, or a GPU, whose packages must fit the driver. Where no driver can be
+        device: ``"cpu"``, or a GPU: packages for it must fit the driver. Where no driver can be
             asked, as while an image of a container is built, the text says when to take which.
     """
     if device == "cpu":
@@ -49,7 +50,8 @@ def install_packages(device: str = "gpu") -> str:
             "and no TensorFlow is needed"
         )
     if version < 12000:
-        return f"update the NVIDIA driver, which is for CUDA {version_text(version)}, then {install_command('cuda12')}"
+        driver = f"the NVIDIA driver, which is for CUDA {version_text(version)}"
+        return f"update {driver}, then {install_command('cuda12')}"
     if version < 13000:
         return install_command("cuda12")
     # TensorFlow 2.21 is built for CUDA 12 alone, which a driver for CUDA 13 runs, too.

@@ -14,13 +14,12 @@ GpuloadError
 │   └── ChangedFileError     a file that changed or disappeared after it was opened
 ├── RecordIndexError   IndexError         a record number outside the source
 ├── UnknownFieldError  KeyError           a field that is not there
-├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does
-                                          the same
+├── UnknownAttributeError AttributeError  an attribute that is not there, with the form that does the same
 ├── CallError          TypeError          a call with arguments that there are not, or without some that are needed
 ├── ClosedError        ValueError         use after close
 ├── StateError         ValueError         a saved state of other data, ops or seed
 ├── DeviceError        RuntimeError       a device or executor that is not there
-├── PixelError         RuntimeError       a record whose values are other ones on the CPU
+├── PixelError         RuntimeError       a record with other values on the CPU
 └── MissingPackageError ImportError       an optional package; names the extra to install
 
 RowError stays inside: the code that knows files and records makes a RecordError of it.
@@ -33,7 +32,7 @@ from typing import Any
 from gpuload.redaction import message, printable, redact
 
 MAX_CHARACTERS = 200  # characters of a value
-NEW_LINE = "\n  "  # in the `repr` of what has many fields
+NEW_LINE = "\n  "  # in the `repr` of a source with many fields
 WITHOUT_RECORD = 'gl.Loader(..., on_error="replace")'  # in remedies
 
 
@@ -201,7 +200,8 @@ class RowError(Exception):
             cause=self.cause
             or "the record is damaged, or holds something else than the ops are for",
             remedy=self.remedy
-            or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all damaged records",
+            or f"repair it, or train without it: {WITHOUT_RECORD}; `gpuload check PATH` lists all "
+            "damaged records",
         )
 
 
@@ -265,7 +265,7 @@ def of_function(error: Exception, note: str = "") -> Exception:
 
 
 def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:
-    """Return the error for a file or an object that is no longer what it was when it was opened.
+    """Return the error for a file or an object that changed since it was opened.
 
     Args:
         path: of the file.
@@ -276,7 +276,8 @@ def changed_file(path: str, cause: str, manifest: str = "") -> ChangedFileError:
         return ChangedFileError(
             f"{path} changed after {manifest} was written",
             cause=cause,
-            remedy=f"write the manifest again, by the call that wrote it: gpuload index, or source.index({manifest!r})",
+            remedy="write the manifest again, by the call that wrote it: gpuload index, or "
+            f"source.index({manifest!r})",
         )
     return ChangedFileError(
         f"{path} changed after it was opened",
@@ -312,11 +313,11 @@ def missing_package(
         error: of the import. A package may be there and unfit, for another NumPy, say; it says so
             itself.
     """
-    is_there = error is not None and not isinstance(error, ModuleNotFoundError)
+    cause = "it is not installed"
+    if error is not None and not isinstance(error, ModuleNotFoundError):
+        cause = f"it is installed, but cannot be imported: {error}"
     return MissingPackageError(
         f"{needed_for} needs the package {package!r}",
-        cause=f"it is installed, but cannot be imported: {error}"
-        if is_there
-        else "it is not installed",
+        cause=cause,
         remedy=remedy or install_command(extra),
     )

@@ -74,13 +74,14 @@ class Journal:
         self._entries: dict[str, dict[str, Any]] = {}
         self._token = ""
         self._former_tokens = list[str]()
-        self._end = 0  # of what this call wrote
-        # Asked first for the sake of the message; where a link comes in between, NO_LINKS has the
-        # system refuse it.
+        self._end = 0  # of the lines of this call
+        # A link is refused here, with a message that names it. If a link is put there behind this
+        # check, NO_LINKS makes the system refuse it.
         if os.path.islink(path):
             raise FileError(
                 f"{path} is a symbolic link",
-                cause="the journal of the conversion is written under this name, and no link is followed",
+                cause="the journal of the conversion is written under this name, and no link is "
+                "followed",
                 remedy="remove the link, or choose another name for the new files",
             )
         try:
@@ -111,7 +112,7 @@ class Journal:
         before its first file."""
         # Before the lock is released: behind it, another call could open the file, and lose the
         # name of its journal here.
-        # nobody wrote to it where there are no locks
+        # no other process wrote to it, on a system without locks
         is_alone = os.fstat(self._descriptor).st_size == self._end
         if self.about is None or (
             error is not None and self._is_new and not self._entries and is_alone
@@ -209,8 +210,8 @@ class Journal:
             raise self._in_use_error() from None
         except OSError:  # some network file systems have no locks
             pass
-        # A call that ended between our opening and our lock has removed the file: nobody would find
-        # what is written.
+        # A call that ended between our opening and our lock has removed the file: lines that are
+        # written now would be lost.
         if not _is_at(self._descriptor, self.path):
             raise self._in_use_error()
 
@@ -280,7 +281,9 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     # file may hold.
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None
+    if isinstance(entry, dict):
+        return entry
+    return None
 
 
 def _entry_of(name: str, path: str) -> dict[str, Any]:
@@ -291,12 +294,9 @@ def _entry_of(name: str, path: str) -> dict[str, Any]:
 def write_error(path: str, error: OSError) -> FileError:
     """Return the error of ours for one of the operating system's about a file that a conversion
     writes."""
-    return FileError(
-        f"{path} cannot be written",
-        cause=os.strerror(error.errno)
-        if error.errno
-        else str(error),  # HDF5 and PyArrow add pages of their own
-        remedy="make room, and convert again: files that are finished are not written again"
-        if error.errno in FULL
-        else "check the folder and its permissions",
-    )
+    remedy = "check the folder and its permissions"
+    if error.errno in FULL:
+        remedy = "make room, and convert again: files that are finished are not written again"
+    # By the number where there is one: HDF5 and PyArrow add pages of their own to the text.
+    cause = os.strerror(error.errno) if error.errno else str(error)
+    return FileError(f"{path} cannot be written", cause=cause, remedy=remedy)

@@ -9,8 +9,10 @@ Types     Type checkers read the names of a package as imports under ``if TYPE_C
 Signals   The import is out of the reach of signal handlers (`signalsafe`).
 Threads   Any number of threads may be the first to use a name: all get the same object.
 Modules   Python binds a module in its package when it has imported it. A name of the package that
-          is a module's name, too, stays what the package says: ``gpuload.check`` is the function.
-Workers   What a loader needs to make batches is imported with it: nothing here runs in its threads.
+          is a module's name, too, keeps its meaning in the package: ``gpuload.check`` is the
+          function.
+Workers   All that a loader needs to make batches is imported with it: nothing here runs in its
+          threads.
 """
 
 from __future__ import annotations
@@ -83,12 +85,11 @@ class Submodule(ModuleType):
         likely = [
             word for word, module in names.items() if module.partition(".")[0] == name
         ] or synonyms.near_names(name, names)
+        remedy = f"help({owner})"
+        if likely:
+            remedy = f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}"
         raise UnknownAttributeError(
-            f"{owner}.{name}(...)",
-            cause=f"{owner}.{name} is a module",
-            remedy=f"write {' or '.join(f'{owner}.{word}(...)' for word in likely)}"
-            if likely
-            else f"help({owner})",
+            f"{owner}.{name}(...)", cause=f"{owner}.{name} is a module", remedy=remedy
         )
 
     __reduce__ = Package.__reduce__

@@ -81,7 +81,7 @@ class Blocks:
 
     Args:
         block_records: neighbouring records that stay in one window.
-        window_blocks: blocks whose records are mixed with each other.
+        window_blocks: blocks with records that are mixed with each other.
         lanes: sequences that the order interleaves.
         chunk: positions that are taken from a lane at a time; without meaning where there is one
             lane.
@@ -146,7 +146,7 @@ class Buckets:
     batches have records of two chunks.
 
     Args:
-        by: the field whose records differ in length, counted along the first axis; or the lengths
+        by: the field of varying length, counted along the first axis; or the lengths
             of all records, whole numbers ``[len(source)]``. They are kept, 8 bytes a record. Of a
             field they are found out when a loader is made, from where the records lie if that tells
             it, else by reading the field once.
@@ -176,7 +176,8 @@ class Buckets:
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or bool((lengths < 0).any()):
             raise SpecError(
                 f"Buckets.by = {self.by!r}"[:200],
-                cause="it is the name of a field, or an array with the length of each record, whole numbers",
+                cause="it is the name of a field, or an array with the length of each record, "
+                "whole numbers",
                 remedy="write gl.Buckets('tokens', chunk=64), say",
             )
         # A copy, also of int64: the caller may change the array, and the order of a run must not.
@@ -232,7 +233,7 @@ def _bucket_window(buckets: Buckets, length: int, seed: int, epoch: int, window:
 class Permutation:
     """A keyed permutation of 0 .. length - 1 that is computed, not stored.
 
-    A Feistel network over pairs (a, b), position = a * low + b with high * low >= length, whose
+    A Feistel network over pairs (a, b), position = a * low + b with high * low >= length. Its
     rounds add a keyed hash of one half to the other, modulo its range; a result beyond ``length``
     is permuted again ("cycle walking", Black and Rogaway, "Ciphers with arbitrary finite domains",
     CT-RSA 2002).
@@ -407,7 +408,7 @@ class Plan:
             )
 
     def _ranks_remedy(self) -> str:
-        """Return what to pass for a rank that there is not: with one shard, the number of them is
+        """Return the remedy for a rank that there is not: with one shard, the number of them is
         missing, too."""
         if self.num_shards > 1 or not is_whole(self.shard_id) or self.shard_id >= MAX_LENGTH:
             return "pass the rank of this process"
@@ -578,8 +579,10 @@ class Plan:
             if record not in steps:
                 raise RecordIndexError(
                     f"record {record} of {self.length} in epoch {epoch}",
-                    cause=f"none of the {end} steps of shard {self.shard_id} of {self.num_shards} has it",
-                    remedy="name a record of this shard; last_batch='drop' leaves the last ones of an epoch out",
+                    cause=f"none of the {end} steps of shard {self.shard_id} of {self.num_shards} "
+                    "has it",
+                    remedy="name a record of this shard; last_batch='drop' leaves the last ones of "
+                    "an epoch out",
                 )
         return [steps[record] for record in records]
 
@@ -807,7 +810,7 @@ class Lanes:
 
 @lru_cache(maxsize=64)
 def _lanes_of(plan: Plan, position: int) -> tuple[int, ...]:
-    """Return the lanes whose windows a shard asks for if it begins at a position, and last the
+    """Return the lanes of the windows that a shard asks for from a position on, and last the
     remainder behind them.
 
     The batches of a shard begin ``global_batch`` apart. So modulo a row they begin

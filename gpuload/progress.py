@@ -40,7 +40,7 @@ log = logging.getLogger("gpuload")
 _line_length = (
     0  # of the line on the terminal, characters; two threads may leave some of them behind, no more
 )
-_display: Any = None  # IPython's handle of what is below a cell of a notebook
+_display: Any = None  # IPython's handle of the output below a cell of a notebook
 
 
 class Progress:
@@ -80,12 +80,8 @@ class Progress:
     ) -> None:
         if self._is_in_log and self._start_s is not None:
             wipe()
-            log.info(
-                "%s: %s after %.1f s",
-                self._doing,
-                "broken off" if kind else "done",
-                perf_counter() - self._start_s,
-            )
+            end = "broken off" if kind else "done"
+            log.info("%s: %s after %.1f s", self._doing, end, perf_counter() - self._start_s)
 
     def _is_due(self, how_far: int) -> bool:
         now = perf_counter()
@@ -108,11 +104,10 @@ class Progress:
                 self._is_in_log = True
                 log.info("%s", text)
             seconds = now - (self._start_s or now)
-            _draw(
-                text,
-                _pace(how_far - self._start, seconds, of - how_far),
-                min(how_far / of, 1.0) if of else None,
-            )
+            part = None
+            if of:
+                part = min(how_far / of, 1.0)
+            _draw(text, _pace(how_far - self._start, seconds, of - how_far), part)
         finally:
             self._busy.release()
 
@@ -131,7 +126,9 @@ def _pace(num_done: int, seconds: float, num_left: int) -> str:
         return text
     minutes, rest = divmod(round(num_left / rate), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{text}, {f'{hours}:{minutes:02}' if hours else minutes}:{rest:02} left"
+    if hours:
+        return f"{text}, {hours}:{minutes:02}:{rest:02} left"
+    return f"{text}, {minutes}:{rest:02} left"
 
 
 def wipe() -> None:
@@ -180,7 +177,7 @@ def _fit_line(terminal: int, text: str, pace: str, share: float | None) -> str:
 
 
 def _is_notebook() -> bool:
-    """Return True in the kernel of a notebook, whose ``sys.stderr`` is what is below a cell."""
+    """Return True in the kernel of a notebook, which shows ``sys.stderr`` below a cell."""
     is_kernel = type(sys.stderr).__module__.startswith("ipykernel.") and "IPython" in sys.modules
     return is_kernel and os.environ.get(SWITCH, "").strip() != "0"
 
@@ -194,7 +191,8 @@ def _draw_below_cell(text: str, share: float | None) -> None:
         value = f' value="{share:.3f}"'
     bundle = {
         "text/plain": f"gpuload: {text}",
-        "text/html": f'<progress{value} style="vertical-align:middle"></progress> gpuload: {text.translate(HTML)}',
+        "text/html": f'<progress{value} style="vertical-align:middle"></progress> gpuload: '
+        f"{text.translate(HTML)}",
     }
     if _display is None:
         _display = sys.modules["IPython"].display.display(bundle, raw=True, display_id=True)

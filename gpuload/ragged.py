@@ -44,8 +44,10 @@ class Ragged:
         if not getattr(payload, "ndim", 0):
             raise SpecError(
                 f"payload = {payload!r}"[:200],
-                cause="it is a NumPy or CuPy array that has the values one after the other along its first axis",
-                remedy="pass such an array; gl.Ragged.of([array, array], array.dtype) makes one of single values",
+                cause="it is a NumPy or CuPy array that has the values one after the other along "
+                "its first axis",
+                remedy="pass such an array; gl.Ragged.of([array, array], array.dtype) makes one of "
+                "single values",
             )
         fits = (
             isinstance(offsets, np.ndarray)
@@ -61,8 +63,10 @@ class Ragged:
         ):
             raise SpecError(
                 f"offsets {offsets!r} into a payload of {len(payload)}",
-                cause="offsets are ascending int64 numbers that lie inside the payload, one more than there are values",
-                remedy="pass the running total of the lengths, beginning with 0: numpy.array([0, 2, 2, 5]), say",
+                cause="offsets are ascending int64 numbers that lie inside the payload, one more "
+                "than there are values",
+                remedy="pass the running total of the lengths, beginning with 0: numpy.array([0, "
+                "2, 2, 5]), say",
             )
         self.payload, self.offsets = payload, offsets
 
@@ -86,8 +90,10 @@ class Ragged:
         except (TypeError, ValueError) as error:
             raise SpecError(
                 f"gl.Ragged.of({values!r}"[:200] + f", {dtype!r}, {shape!r})"[:200],
-                cause=f"the values are arrays that differ in the length of their first axis alone: {error}",
-                remedy="write gl.Ragged.of([numpy.zeros(2), numpy.zeros(3)], numpy.dtype('f8')), say",
+                cause="the values are arrays that differ in the length of their first axis alone: "
+                f"{error}",
+                remedy="write gl.Ragged.of([numpy.zeros(2), numpy.zeros(3)], numpy.dtype('f8')), "
+                "say",
             ) from None
         return cls(payload, offsets_of(lengths))
 
@@ -131,11 +137,13 @@ class Ragged:
             raise SpecError(
                 f"to_dense(length={length!r})"[:200],
                 cause="it is how many elements each row has, a whole number",
-                remedy="write ragged.to_dense(128), or to_dense() for the length of the longest value",
+                remedy="write ragged.to_dense(128), or to_dense() for the length of the longest "
+                "value",
             )
         if length is not None and longest > length and not truncate:
             raise SpecError(
-                f"to_dense({length}) of a ragged whose value {int(self.lengths.argmax())} has {longest} elements",
+                f"to_dense({length}) of a ragged whose value {int(self.lengths.argmax())} has "
+                f"{longest} elements",
                 cause="elements beyond a row would be lost",
                 remedy=f"write to_dense({longest}), or to_dense({length}, truncate=True)",
             )
@@ -163,7 +171,8 @@ class Ragged:
             raise TooLargeError(
                 f"to_dense({num_elements}) of {len(self)} values"[:200],
                 cause="there is no memory for so many elements",
-                remedy="pass a smaller length, or convert fewer values at a time: ragged[0:100].to_dense()",
+                remedy="pass a smaller length, or convert fewer values at a time: "
+                "ragged[0:100].to_dense()",
             ) from None
 
     def with_payload(self, flat: Any) -> Ragged:
@@ -187,7 +196,8 @@ class Ragged:
             raise SpecError(
                 f"ragged[{key!r}]"[:200],
                 cause=f"a value is named by its number, or several by a slice: {error}",
-                remedy="write ragged[0] or ragged[10:20]; ragged.flat has the elements of all values",
+                remedy="write ragged[0] or ragged[10:20]; ragged.flat has the elements of all "
+                "values",
             ) from None
         if isinstance(selection, int):
             return self.payload[int(self.offsets[selection]) : int(self.offsets[selection + 1])]
@@ -225,7 +235,7 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
         return xp.full(shape, value, dtype=flat.dtype)
     inside = place < ragged.lengths[:, None]
     # Element 0 stands where a row is filled up: an index has to lie inside, and the mask replaces
-    # what it takes.
+    # the element that it takes.
     index = np.where(inside, (ragged.offsets[:-1] - ragged.offsets[0])[:, None] + place, 0)
     mask = xp.asarray(inside.reshape(*inside.shape, *(1,) * (len(shape) - 2)))
     return xp.where(mask, flat[xp.asarray(index)], xp.asarray(value, dtype=flat.dtype))
@@ -234,11 +244,11 @@ def dense(xp: Any, ragged: Ragged, length: int, value: Any) -> Any:
 def holds(dtype: np.dtype[Any], value: Any) -> bool:
     """Return True if a dtype holds a value exactly: a number, up to the rounding of floats, or a
     text."""
-    if dtype.kind in "OSU":
-        kinds = bytes if dtype.kind == "S" else str if dtype.kind == "U" else (str, bytes)
-        return isinstance(value, kinds) and (
-            dtype.kind == "O" or bool(np.asarray(value).astype(dtype) == value)
-        )
+    if dtype.kind == "O":
+        return isinstance(value, (str, bytes))
+    if dtype.kind in "SU":
+        is_text = isinstance(value, {"S": bytes, "U": str}[dtype.kind])
+        return is_text and bool(np.asarray(value).astype(dtype) == value)
     if isinstance(value, (str, bytes)):
         return False
     try:

@@ -38,8 +38,9 @@ def decode(xp: ModuleType, raw: Array, layout: Layout) -> dict[str, Array]:
             alone.
     """
     _check(raw, layout)
-    decode_part = _on_host if xp is np else _by_bytes
-    return {part.field.name: decode_part(xp, raw, part) for part in layout.parts}
+    if xp is np:
+        return {part.field.name: _on_host(xp, raw, part) for part in layout.parts}
+    return {part.field.name: _by_bytes(xp, raw, part) for part in layout.parts}
 
 
 def makes_views(layout: Layout) -> bool:
@@ -97,13 +98,17 @@ def check_text(values: Any) -> None:
         at_once = values
     if not isinstance(at_once, list) and not _is_no_text(at_once):
         return
-    for row in range(len(values)):
+    rows = values
+    if isinstance(values, np.ndarray):
         # Not values[row], where that is a single text: NumPy cannot make it.
-        if _is_no_text(values[row : row + 1] if isinstance(values, np.ndarray) else values[row]):
+        rows = np.split(values, len(values))
+    for row, value in enumerate(rows):
+        if _is_no_text(value):
             raise RowError(
                 row,
                 "its text holds a number that is no Unicode character",
-                cause=f"characters are numbered 0 to {LAST_CHARACTER:#x}: the bytes are damaged, or are no UTF-32",
+                cause=f"characters are numbered 0 to {LAST_CHARACTER:#x}: the bytes are damaged, "
+                "or are no UTF-32",
             )
 
 
@@ -159,5 +164,5 @@ def _check(raw: Array, layout: Layout) -> None:
         raise SpecError(
             f"raw records of {raw.dtype} {raw.shape}",
             cause=f"the layout is of uint8 (N, {layout.record_bytes}) with bytes side by side",
-            remedy="pass rows as sources.leaf.fill writes them",
+            remedy="pass rows as sources.shares.fill writes them",
         )

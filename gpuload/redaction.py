@@ -7,7 +7,7 @@ Secrets     ``redact`` takes them out of a text: logins of URLs, values in the q
 Characters  ``printable`` writes control characters, those that turn the direction of a line, and
             halves of surrogate pairs as Python's ``repr`` does: a name from elsewhere cannot clear
             the screen, nor pretend to be a line.
-Users       `GpuloadError`, notes, the log (the filter at the end), what the commands print, the
+Users       `GpuloadError`, notes, the log (the filter at the end), the output of the commands, the
             progress line, and the ``repr`` of sources and of ``gl.Remote``. Names keep their value
             for programs: ``error.what`` and ``--json`` are without secrets, and have the characters
             of the name.
@@ -33,7 +33,8 @@ LOGIN = r"(?i)((?<![a-z0-9+.-])[a-z0-9+.-]+://|https?:(?:\\?/){1,3})([^/\s?#'\"<
 # colon are a port.
 RAGGED_LOGIN = r"(://)([^/@\s:'\"<>]{0,999}:(?!\d+(?:[/?#]|$))[^\s'\"<>]{0,999})@"
 ENCODED_LOGIN = r"(?i)(%3a%2f%2f)[^\s/'\"<>]{1,999}?(%40)"
-PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"  # user:password@proxy:3128
+# Of user:password@proxy:3128.
+PROXY_LOGIN = r"(?<![\w/.@:-])[^\s:/@'\"<>=]+:[^\s:/@'\"<>]+@(?=[\w.-]+:\d{2,5}(?!\w))"
 EXAMPLE = "user:password"  # in remedies
 QUERY = r"(?i)(https?://[^\s?'\"<>]{0,4999})\?([^\s'\"<>]+)"
 PARAMETER = r"([^=&;]*)(=?)([^&;]*)"
@@ -169,7 +170,9 @@ def _without_login(match: re.Match[str]) -> str:
 
 def _without_values(match: re.Match[str]) -> str:
     query, trail = match[2], re.search(TRAIL, match[2])
-    end = trail[0] if trail is not None else ""
+    end = ""
+    if trail is not None:
+        end = trail[0]
     return f"{match[1]}?{re.sub(PARAMETER, _without_value, query[: len(query) - len(end)])}{end}"
 
 
@@ -178,7 +181,9 @@ def _without_value(match: re.Match[str]) -> str:
     if name.lower() in PLAIN_PARAMETERS or not (name or value):
         return match[0]
     # A word without a name may be the secret itself.
-    return f"{name}={HIDDEN}" if sign else HIDDEN
+    if sign:
+        return f"{name}={HIDDEN}"
+    return HIDDEN
 
 
 def _secrets_of_environment() -> set[str]:
@@ -197,7 +202,7 @@ class LogFilter(logging.Filter):
     """Takes secrets and steering characters out of the lines of a log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return True, and change a record whose text is not that for people."""
+        """Return True, and change a record with a text that is not for people."""
         text = record.getMessage()
         if (clean := message(text)) != text:
             record.msg, record.args = clean, ()

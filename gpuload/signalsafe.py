@@ -20,7 +20,7 @@ Finalizers    may run in the thread, as in any other. No finalizer of gpuload im
 Fork          A child has the locks, but not the thread that would release them. So a fork waits
               until no such work is under way; it could only be that of a caller that was
               interrupted, or of another thread.
-Libraries     What a library raises becomes an error of gpuload in one place, `call_library`:
+Libraries     Exceptions of a library become errors of gpuload in one place, `call_library`:
               exceptions here are of the library, and an exception of a signal handler reaches the
               caller as itself.
 Python's end  waits for the work, as for all threads (`threads`).
@@ -83,9 +83,12 @@ def call(function: Callable[[], R]) -> R:
         return function()
     threads.join(helpers)
     if errors:
-        raise errors.pop()  # it stays nowhere else: the error and this call would keep each other alive
+        # It stays nowhere else: the error and this call would keep each other alive
+        raise errors.pop()
     # a child of a fork in a signal handler has not the thread
-    return results.pop() if results else function()
+    if not results:
+        return function()
+    return results.pop()
 
 
 def call_library(
@@ -93,7 +96,7 @@ def call_library(
     to_error: Callable[[Exception], BaseException],
     errors: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> R:
-    """Return ``function()``, a call of another library, whose exceptions become errors of gpuload.
+    """Return ``function()``, a call of another library, with its exceptions as errors of gpuload.
 
     An exception that a signal handler raises meanwhile is none of the library's, and reaches the
     caller as itself. In the main thread a call takes 0.2 ms more than the function, in other
@@ -140,24 +143,24 @@ def suppress(*errors: type[Exception]) -> Iterator[None]:
 
 
 def is_folder(path: str) -> bool:
-    """Return what ``os.path.isdir`` does, which takes the error of a signal handler for "there is
-    none"."""
+    """Return True for a folder; ``os.path.isdir`` would take the error of a signal handler for
+    "there is none"."""
     return stat.S_ISDIR(_mode(os.stat, path))
 
 
 def is_file(path: str) -> bool:
-    """Return what ``os.path.isfile`` does; see `is_folder`."""
+    """Return True for a regular file, as ``os.path.isfile`` does."""
     return stat.S_ISREG(_mode(os.stat, path))
 
 
 def is_link(path: str) -> bool:
-    """Return what ``os.path.islink`` does; see `is_folder`."""
+    """Return True for a link, as ``os.path.islink`` does."""
     return stat.S_ISLNK(_mode(os.lstat, path))
 
 
 def exists(path: str, *, follow: bool = True) -> bool:
-    """Return what ``os.path.exists`` does, or without ``follow`` ``os.path.lexists``; see
-    `is_folder`."""
+    """Return True if something is there, as ``os.path.exists`` or without ``follow``
+    ``os.path.lexists`` does."""
     return bool(_mode(os.stat if follow else os.lstat, path))
 
 

@@ -22,13 +22,13 @@ from gpuload.redaction import printable
 
 Shape = tuple[int | None, ...]
 NUMBERS = "buif"  # kinds of dtype: boolean, unsigned, signed, floating
-MOST_CHANNELS = 4  # of an image whose axes are not known
+MOST_CHANNELS = 4  # of an image with axes that are not known
 HOST_KINDS = "SUMmVO"  # bytes, text, datetimes: no array library on a GPU has them
 # of an array; NumPy 1 has 32 and says so, NumPy 2 does not say
 LARGEST_NDIM: int = getattr(np, "MAXDIMS", 64)
 LARGEST_REAL_BYTES = 8  # nor numbers longer than 64 bits (x86's long double, 80 bits in 16 bytes)
 ENCODED_BYTES = (np.dtype(np.uint8), (None,))  # the dtype and shape of a field of encoded images
-TEXTS = ("str", "bytes")  # what the objects of a field of text are
+TEXTS = ("str", "bytes")  # the types of the objects of a field of text
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")  # as torchvision names them
 POINT_FORMAT, MASK, INSTANCES = "xy", "mask", "masks"
 # of `repr`: of a terminal; of a record beside other facts; of a spec
@@ -53,12 +53,12 @@ class Field:
         shape: shape in one record; ``None`` for an axis that varies; ``None`` as a whole where the
             rank varies.
         encoded: True if the bytes (uint8, shape ``(None,)``) are an encoded image file.
-        axes: what each axis is, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"`` are
-            slices of an image.
+        axes: the meaning of each axis, ``"HWC"`` say, or ``""`` where that is not known; ``"DHWC"``
+            are slices of an image.
         text: ``"str"`` or ``"bytes"`` where the elements are such objects, of any length (dtype
             ``object``); else ``""``. Text of a fixed length (dtypes ``U20`` and ``S20``) is no text
             in this sense.
-        kind: what the values are of the image beside them, one of ``KINDS``: its ``"mask"``;
+        kind: the meaning of the values for the image beside them, one of ``KINDS``: its ``"mask"``;
             ``"masks"`` of objects in it, ``[number, height, width]``; boxes (``"xyxy"``: left, top,
             right, bottom; ``"xywh"``: left, top, width, height; ``"cxcywh"``: centre, width,
             height) or points (``"xy"``), in pixels, or ``"normalized xyxy"`` in parts of width and
@@ -104,7 +104,8 @@ class Field:
         if self.encoded and (self.dtype, self.shape) != ENCODED_BYTES:
             raise self._attribute_error(
                 "encoded",
-                f"encoded images are uint8 of shape (None,), and this field is {self.dtype} {self.shape}",
+                f"encoded images are uint8 of shape (None,), and this field is {self.dtype} "
+                f"{self.shape}",
                 f"write gl.Field({self.name!r}, numpy.dtype('u1'), (None,), encoded=True)",
             )
         if not isinstance(self.axes, str):
@@ -169,7 +170,8 @@ class Field:
                 example = "(None, None, 3)"
             raise self._attribute_error(
                 "shape",
-                "it is a tuple of lengths, None for an axis that varies; None as a whole where the rank varies",
+                "it is a tuple of lengths, None for an axis that varies; None as a whole where the "
+                "rank varies",
                 f"write gl.Field({self.name!r}, {self.dtype.str!r}, {example})",
             )
         return tuple(None if n is None else int(n) for n in self.shape)
@@ -284,7 +286,8 @@ class Field:
             raise SpecError(
                 f"field {self.name!r} has shape {self.shape}",
                 cause="its shape varies from record to record",
-                remedy="bring the records to one shape, with gl.ops.Resize or gl.ops.RandomCrop for images",
+                remedy="bring the records to one shape, with gl.ops.Resize or gl.ops.RandomCrop "
+                "for images",
             )
         return tuple(int(length) for length in self.shape if length is not None)
 
@@ -453,7 +456,7 @@ def outline(
     line would be wide.
 
     Args:
-        title: what it is.
+        title: of it, the first line.
         field_texts: a text for each field; of more than ``max_fields`` the others are only counted.
         rest: texts behind the fields; "" is left out.
         separator: of the texts, behind which a space or a new line follows.
@@ -537,9 +540,9 @@ def element_strides(
 ) -> tuple[int, ...]:
     """Return the bytes from one element to the next along each axis, of elements that lie side by
     side."""
-    lengths = shape if fortran else shape[::-1]
-    steps = tuple(item_bytes * math.prod(lengths[:axis]) for axis in range(len(lengths)))
-    return steps if fortran else steps[::-1]
+    if not fortran:
+        return element_strides(shape[::-1], item_bytes, fortran=True)[::-1]
+    return tuple(item_bytes * math.prod(shape[:axis]) for axis in range(len(shape)))
 
 
 @dataclass(frozen=True)
@@ -575,7 +578,7 @@ class Layout:
 
     @cached_property
     def texts(self) -> tuple[Part, ...]:
-        """The fields of text, whose bytes may be no text."""
+        """The fields of text, which may have bytes that are no text."""
         return tuple(part for part in self.parts if part.dtype.kind == "U")
 
     def _fills_record(self) -> bool:
@@ -601,7 +604,7 @@ def list_of_names(
     Args:
         title: of the argument in errors, ``"fields"``.
         argument: its value.
-        form: what it should be, in words.
+        form: of a right value, in words.
         example: of a right value, for a remedy; "" for names of fields.
 
     Raises:

@@ -11,8 +11,8 @@ content of a batch must be the same, and is compared.
      pad=4)", "RandomFlip()"]}
 
 Decode      Where ops decode images, ``"decode"`` says where the run has them decoded: ``"host"`` or
-            ``"device"``, whose pixels differ a little. It is not compared: a loader that chooses
-            goes on there, another one says so.
+            ``"device"``, with pixels that differ a little. It is not compared: a loader that
+            chooses goes on there, another one says so.
 Versions    2: the text of an op has the arguments that differ from their defaults. So an op may get
             another argument in a later version: if its default changes nothing, states saved before
             are still accepted. The fingerprint of a source depends on the data. Version 1 had the
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from gpuload.errors import StateError, short_repr
+from gpuload.ops.base import Op
 from gpuload.order import Plan, Position
 
 VERSION = 2
@@ -131,19 +132,22 @@ def load(state: object, plan: Plan, identity_fields: Mapping[str, Any]) -> Posit
     if differing == ["ops"] and (ops := _changed_ops(fields.get("ops"), identity_fields["ops"])):
         raise StateError(
             f"the state was saved when {MEANING.sub('', ' and '.join(ops))} had another meaning",
-            cause="the op makes other pixels or labels of the same records since then; its docstring "
-            "has the formula of today",
-            remedy="end that run with the version of gpuload that it began with, or begin a new run",
+            cause="the op makes other pixels or labels of the same records since then; its "
+            "docstring has the formula of today",
+            remedy="end that run with the version of gpuload that it began with, or begin a new "
+            "run",
         )
     if differing:
         lines = "; ".join(
-            f"{IDENTITY[name]}: saved {short_repr(fields.get(name), MAX_CHARACTERS)}, here {identity_fields[name]!r}"
+            f"{IDENTITY[name]}: saved {short_repr(fields.get(name), MAX_CHARACTERS)}, here "
+            f"{identity_fields[name]!r}"
             for name in differing
         )
         raise StateError(
             "the state belongs to another run",
             cause=lines,
-            remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and shards may differ",
+            remedy="load it into a loader of the same data, ops, shuffle and seed; batch size and "
+            "shards may differ",
         )
     return plan.start_at(
         _count(fields, "epoch", 2**64 - 1), _count(fields, "position", plan.length)
@@ -164,15 +168,8 @@ def canonical_text(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(canonical_text, value))})"
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ", ".join(
-                sorted(
-                    f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()
-                )
-            )
-            + "}"
-        )
+        items = [f"{canonical_text(key)}: {canonical_text(item)}" for key, item in value.items()]
+        return "{" + ", ".join(sorted(items)) + "}"
     if isinstance(value, (set, frozenset)):
         return "{" + ", ".join(sorted(map(canonical_text, value))) + "}"
     if isinstance(value, np.dtype):
@@ -184,27 +181,27 @@ def canonical_text(value: object) -> str:
             raw = canonical_text(value.tolist()).encode()
         return f"array({value.dtype.str}, {value.shape}, {hashlib.sha256(raw).hexdigest()[:16]})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        arguments = {
-            field.name: getattr(value, field.name)
-            for field in dataclasses.fields(value)
-            if field.init
-        }
-        defaults = _defaults(value)
-        changed = [
-            name
-            for name in arguments
-            if name not in defaults or not _is_default(arguments[name], defaults[name])
-        ]
-        texts = [f"{name}={canonical_text(arguments[name])}" for name in changed]
-        if (meaning := getattr(value, "meaning", 1)) > 1:
-            texts.append(f"meaning={meaning}")
-        return f"{type(value).__name__}({', '.join(texts)})"
+        return f"{type(value).__name__}({', '.join(_argument_texts(value))})"
     owner: Any = type(value)
     if hasattr(value, "__qualname__"):
         owner = value
     # Methods of built-in types, str.upper say, have no module.
     module = getattr(owner, "__module__", None) or "builtins"
     return f"{module}.{owner.__qualname__}"
+
+
+def _argument_texts(value: Any) -> list[str]:
+    """Return the arguments of a dataclass that differ from their defaults, as texts."""
+    fields = [field.name for field in dataclasses.fields(value) if field.init]
+    arguments, defaults = {name: getattr(value, name) for name in fields}, _defaults(value)
+    texts = [
+        f"{name}={canonical_text(argument)}"
+        for name, argument in arguments.items()
+        if name not in defaults or not _is_default(argument, defaults[name])
+    ]
+    if isinstance(value, Op) and value.traits.meaning > 1:
+        texts.append(f"meaning={value.traits.meaning}")
+    return texts
 
 
 def _with_meaning(text: str) -> str:
@@ -234,8 +231,8 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _changed_ops(saved_ops: object, ops: Sequence[str]) -> list[str]:
-    """Return the ops whose meanings, and nothing else, are not those of a saved state: their texts
-    of today."""
+    """Return the ops with other meanings than in a saved state, where nothing else differs: their
+    texts of today."""
     if not isinstance(saved_ops, list) or [str(text) for text in saved_ops] != [
         MEANING.sub("", text) for text in ops
     ]:
@@ -254,7 +251,8 @@ def _of_this_version(state: object) -> dict[str, Any]:
         raise StateError(
             f"the state is a {type(state).__name__}",
             cause="a state is the dict that loader.state_dict() returned",
-            remedy="read a state that was saved as JSON first: loader.load_state_dict(json.load(open(path)))",
+            remedy="read a state that was saved as JSON first: "
+            "loader.load_state_dict(json.load(open(path)))",
         )
     plain = {str(name): _plain(value) for name, value in state.items()}
     if plain.get("version") == VERSION:

@@ -150,7 +150,8 @@ def _decode_texts(
         around = data[max(begin, begin + error.start - MAX_BYTES // 2) : end][:MAX_BYTES]
         raise RowError(
             number if rows is None else int(rows[number]),
-            f"field {field.name!r}: byte {error.start} of its {end - begin} is no UTF-8 ({bad:#04x})",
+            f"field {field.name!r}: byte {error.start} of its {end - begin} is no UTF-8 "
+            f"({bad:#04x})",
             cause=f"{error.reason}, in {around!r}",
             remedy=LATIN,
         ) from None

@@ -13,7 +13,7 @@ Signals         Python runs signal handlers in the main thread alone. So another
                 handler raises.
 Ownership       A thread refers to the objects that it works on, and this module refers to the
                 threads and to their ``stop`` as long as they live. So neither the arguments nor
-                ``stop`` may refer to an object whose garbage collection is to end the threads.
+                ``stop`` may refer to an object that is to end the threads when it is garbage.
 Finalizers      run in any thread, wherever Python allocates memory, also while that thread holds a
                 lock. They may call ``stop``, which takes no lock and waits for nothing. Only an
                 explicit close joins threads; a finalizer never does.
@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import concurrent.futures.thread  # noqa: F401  # registers for forks before anything here does, and so does logging
+import concurrent.futures.thread  # noqa: F401  # as logging, registers for forks before us
 import contextlib
 import itertools
 import logging
@@ -70,7 +70,7 @@ RANKS_OF_BINDERS = (
 
 SHORT_S, LOOK_AGAIN_S = 0.001, 0.5
 MOST_NAMES = 8  # of threads, in a message
-END_S = 30.0  # the longest wait at Python's end; a thread looks at least every 2 s whether it was stopped
+END_S = 30.0  # the longest wait at Python's end; a thread looks every 2 s whether it was stopped
 
 # Where threads stand that import something, or wait to (CPython 3.10 to 3.14).
 IMPORTLIB, FIND_AND_LOAD = "<frozen importlib._bootstrap>", "_find_and_load"
@@ -104,7 +104,8 @@ def start(
         raise GpuloadError(
             f"threads {name!r} cannot start",
             cause="Python is ending and has stopped all threads of gpuload",
-            remedy="read batches before the script ends, or in a function given to atexit after gpuload was imported",
+            remedy="read batches before the script ends, or in a function given to atexit after "
+            "gpuload was imported",
         )
     threads = [
         # Daemons: Python joins all others before it calls `atexit` hooks, and `_end` could not ask
@@ -140,7 +141,8 @@ def start(
             raise GpuloadError(
                 f"{count} threads {name!r} cannot start",
                 cause=str(origin),
-                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, pids.max)",
+                remedy="pass a smaller num_threads, or raise the limit on processes (ulimit -u, "
+                "pids.max)",
             ) from origin
         raise origin
     return threads
@@ -198,7 +200,7 @@ class _Starter:
                 if self._is_withdrawn:
                     break
                 thread.start()
-        # Whatever it is, it is raised in the thread that waits for the start.
+        # Any exception is raised in the thread that waits for the start.
         except BaseException as error:
             self.error = error
         finally:
@@ -305,7 +307,8 @@ def check_imports() -> None:
     if _is_import_deadlock():
         raise GpuloadError(
             "a thread of gpuload waits for an import that will never end",
-            cause="an exception of a signal handler (Ctrl-C) broke off an import and left Python's lock locked",
+            cause="an exception of a signal handler (Ctrl-C) broke off an import and left "
+            "Python's lock locked",
             remedy="start the process anew; import packages before signal handlers may raise",
         )
 
@@ -328,7 +331,7 @@ def _is_import_deadlock() -> bool:
                 frame = frame.f_back
         return True
     finally:
-        frames.clear()  # it holds this very frame: the cycle would keep the objects of all threads alive
+        frames.clear()  # it holds this very frame: a cycle with the objects of all threads
 
 
 def _is_lock_of_imports(frame: FrameType) -> bool:
@@ -400,7 +403,7 @@ def parallel_map(
         try:
             raise first
         finally:
-            del first  # or the error and this call would keep each other alive, with all objects that the error holds
+            del first  # or the error and this call would keep each other alive
     return results
 
 
@@ -410,7 +413,7 @@ async def aside(function: Callable[..., R], *arguments: Any) -> R:
 
     For libraries that ask by coroutines, in event loops of their own; gpuload has none.
     """
-    import asyncio  # the loop that runs this has imported it, and no signal handler runs in its thread
+    import asyncio  # the loop has imported it, and no signal handler runs in its thread
 
     return await asyncio.to_thread(function, *arguments)
 

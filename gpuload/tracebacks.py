@@ -1,7 +1,7 @@
 """Tracebacks: an error of gpuload shows the frames of the user, and of ours the call and the place
 that raised it.
 
-A call whose arguments do not fit is an error of gpuload, too: it names the arguments that there
+A call with arguments that do not fit is an error of gpuload, too: it names the arguments that there
 are. The frames between help only the authors of gpuload: with ``GPULOAD_DEBUG=1`` in the
 environment all frames are shown. Only errors of gpuload are cut; an exception of the user's own
 function keeps all of its frames.
@@ -151,7 +151,7 @@ def _wrong_call(
 
 
 def _rooms(modules: list[str]) -> list[str]:
-    """Return the names under which users have what a module holds, as our pages write them."""
+    """Return the names that users write for the content of a module, as our pages do."""
     if modules[0] != PACKAGE:
         return []
     if modules[1:2] == ["bridges"]:

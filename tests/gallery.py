@@ -134,9 +134,9 @@ def family(name: str) -> str:
     """Return the family of an op."""
     op = opexamples.example(name)
     module = type(op).__module__.rpartition(".")[2]
-    if op.mixes:
+    if op.traits.mixes:
         return PAIRS
-    return MODULES.get(module, GEOMETRY if op.moves_pixels or name == "CleanBoxes" else COLOUR)
+    return MODULES.get(module, GEOMETRY if op.traits.geometric or name == "CleanBoxes" else COLOUR)
 
 
 @lru_cache(maxsize=2)
@@ -179,8 +179,8 @@ def _read_boxes(numbers: Any) -> dict[str, Any]:
 def cells(name: str) -> tuple[Cell, ...]:
     """Return the first photo as it is stored, and behind an op."""
     _, ops = program(name)
-    moving = [op for op in ops if op.moves_pixels]
-    annotated = bool(moving) and all(op.moves_points for op in moving) and name != "Copy"
+    moving = [op for op in ops if op.traits.geometric]
+    annotated = bool(moving) and all(op.traits.geometric.points for op in moving) and name != "Copy"
     with gl.Loader(photos(annotated), 1, ops=ops, seed=SEED, device="cpu") as loader:
         (row,) = gl.preview(loader, records=1, epochs=NUM_EPOCHS - annotated).rows
     return row

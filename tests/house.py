@@ -40,7 +40,8 @@ LINES = (
 )
 ENTRY = {"__main__": "cli"}  # a module that is another room's door
 
-# The files that may import each package; * stands for any characters.
+# The files that may import each package, besides the bridge of its name; * stands for any
+# characters.
 OWNERS = {
     "numpy": ("*",),
     "PIL": ("images/decode.py", "images/recompress.py", "cli/parity*"),
@@ -54,8 +55,7 @@ OWNERS = {
     "h5py": ("formats/hdf5/*",),
     "hdf5plugin": ("formats/hdf5/*",),
     "isal": ("storage/inflate.py",),
-    "jax": ("bridges/jax.py",),
-    "keras": ("bridges/keras.py", "bridges/tensorflow/*"),
+    "keras": ("bridges/tensorflow/*",),
     "ml_dtypes": ("ops/value/cast.py", "formats/npy/source.py"),
     "pyarrow": (
         "formats/csv/parse.py",
@@ -73,12 +73,9 @@ OWNERS = {
         "bridges/tensorflow/*",
         "cli/parity*",
     ),
-    "ray": ("bridges/ray.py",),
     "rich": ("cli/*",),
-    "tensorflow": ("bridges/tensorflow/*",),
     "typing_extensions": ("recipes/*",),  # for type checkers alone
     "tifffile": ("images/tiffs.py",),
-    "torch": ("bridges/torch.py",),
     "zarr": ("formats/zarr/*",),
 }
 
@@ -107,6 +104,7 @@ PURE = (
     "ops/*",
     "pipeline/settings.py",
 )
+OWN_FILES = "kernels/sources.py"  # reads files of the package, the texts of kernels, and no others
 EFFECTS = {
     *(
         "builtins.open",
@@ -465,6 +463,10 @@ def loops_over_formats_name_none(modules: list[Module]) -> Iterator[str]:
 
 def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
     """Each package that is not Python's own is imported by its owner alone."""
+    # A bridge owns the package of its name: bridges/jax.py, bridges/tensorflow/*.
+    parts = [PurePosixPath(module.path).parts for module in modules if module.room == "bridges"]
+    files = {path[1]: f"bridges/{path[1]}" + "/*" * (len(path) > 2) for path in parts}
+    bridges = {name.removesuffix(".py"): (owner,) for name, owner in files.items()}
     for module in modules:
         for line, name in module.imports:
             package = name.partition(".")[0]
@@ -474,7 +476,7 @@ def packages_have_one_importer(modules: list[Module]) -> Iterator[str]:
                 or (package, module.path) == ("?", LAZY)
             ):
                 continue
-            owners = OWNERS.get(package, ())
+            owners = (*OWNERS.get(package, ()), *bridges.get(package, ()))
             if not any(fnmatchcase(module.path, owner) for owner in owners):
                 yield f"{module.path}:{line}: imports {name}, which belongs to {' and '.join(owners) or 'nobody'}"
 
@@ -550,7 +552,8 @@ def threads_start_in_one_place(modules: list[Module]) -> Iterator[str]:
 def pure_modules_have_no_effects(modules: list[Module]) -> Iterator[str]:
     """The pure modules open no file and read no clock, environment or global generator."""
     for module in modules:
-        if any(fnmatchcase(module.path, pure) for pure in PURE):
+        is_pure = any(fnmatchcase(module.path, pure) for pure in PURE)
+        if is_pure and module.path != OWN_FILES:
             yield from _forbidden(module, EFFECTS, f"{module.path} is pure")
 
 

@@ -138,7 +138,8 @@ def build_wheel(python: str, version: str) -> Path:
     inputs = [
         *(ROOT / name for name in BUILD_FILES),
         *(ROOT / "gpuload").rglob("*.py"),
-        *ROOT.glob("gpuload/core/cpp/*"),
+        *ROOT.glob("gpuload/core/cpp/**/*.?pp"),
+        *ROOT.glob("gpuload/kernels/cu/*"),
     ]
     changed_s = max(path.stat().st_mtime for path in inputs)
     if not any(wheel.stat().st_mtime > changed_s for wheel in folder.glob("*.whl")):

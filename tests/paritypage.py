@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 
 from gpuload_peers import libraries
 
-import gpuload as gl
 from gpuload.cli import parity, parity_bounds
 from gpuload.cli.parity_rows import Comparison
+from tests import opexamples
 from tests.codeblocks import ROOT
 
 PAGE = ROOT / "docs" / "parity.md"
@@ -67,7 +67,9 @@ def op_rows(comparisons: list[Comparison]) -> Iterator[str]:
         peers = [c for c in rows if c.party == "array form" and c not in by_torch]
         name = subject.partition("(")[0]
         beside = (
-            peers[0].against.partition(" ")[0] if peers else f"({libraries.NO_PEER.get(name, '')})"
+            peers[0].against.partition(" ")[0]
+            if peers
+            else f"({libraries.NO_PEER.get(name, 'none is called')})"
         )
         cells = [cell(c for c in rows if c.party == party) for party in parties]
         yield f"| `{subject}` | {' | '.join(cells)} | {beside} | {cell(peers)} | {cell(by_torch)} |"
@@ -93,9 +95,9 @@ def file_rows(comparisons: list[Comparison]) -> Iterator[str]:
 def bound_rows() -> Iterator[str]:
     """Give the rows of the table of tolerances."""
     subjects: dict[tuple[str, parity_bounds.Bound], list[str]] = {}
-    for name in gl.ops.__all__:
-        bounds = getattr(getattr(gl.ops, name), "bounds", {})
-        for party, bound in () if isinstance(bounds, property) else bounds.items():
+    for name in opexamples.NAMES:
+        traits = opexamples.example(name).traits
+        for party, bound in () if traits.ways else traits.bounds.items():
             subjects.setdefault((party, bound), []).append(f"`{name}`")
     for subject, party, bound in parity_bounds.TABLE:
         subjects.setdefault((party, bound), []).append(f"`{subject}`")

@@ -26,6 +26,7 @@ PAGES = {  # and what a page needs
     "own-reader": None,
     "own-source": None,
     "own-op": None,
+    "own-bridge": "pyarrow",
     "damaged-data": "PIL",
     "converting": "PIL",
     "manifests": None,
@@ -198,6 +199,13 @@ def test_the_page_about_ops_runs_and_its_op_keeps_the_contract(defined):
             np.where(x >= threshold, 255 - x, x) for x in flips for threshold in range(100, 257)
         ]
         assert any(np.array_equal(values, form) for form in forms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defined", ["own-bridge"], indirect=True)
+def test_the_page_about_bridges_runs_and_its_bridge_keeps_the_contract(defined):
+    assert type(defined["image"]).__name__ == "Tensor"
+    assert defined["loader"].position.step == 1
 
 
 @pytest.mark.parametrize("defined", ["augmentation"], indirect=True)

@@ -110,7 +110,7 @@ def test_a_record_is_the_same_for_every_number_of_shards(expected, num_shards, l
 
 def test_the_array_form_of_each_op_is_what_a_record_goes_through(expected):
     records = np.arange(61)
-    graph = loader()._graph
+    graph = loader().port.graph
     read = source().read(records)
     sizes = {"image": np.full((61, 2), 6, np.int32)}
     draws = graph.draw(seed=3, epoch=0, records=records, sizes=sizes)
@@ -301,14 +301,14 @@ def test_training_goes_on_behind_a_validation_in_mid_epoch():
 
 def test_an_iterator_that_reads_ahead_moves_the_loader_when_its_epoch_was_delivered(caplog):
     load = loader()
-    ahead = load.ahead()
+    ahead = load.port.ahead()
     for _ in range(len(load) - 1):
         next(ahead)
         assert place(load) == (0, 0)
     with caplog.at_level(logging.WARNING, "gpuload"):
         assert load.state_dict()["step"] == 0
     assert "cannot know which of the next 8 steps were trained" in caplog.text
-    late = load.ahead()
+    late = load.port.ahead()
     assert next(late).step == 0
     assert next(ahead).step == len(load) - 1
     assert place(load) == (1, 0)
@@ -678,7 +678,9 @@ def test_an_error_while_reading_comes_at_its_step_and_the_rest_goes_on():
     assert steps == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15]
 
 
-@pytest.mark.parametrize("how", [iter, gl.Loader.ahead], ids=["a loop", "read ahead"])
+@pytest.mark.parametrize(
+    "how", [iter, lambda load: load.port.ahead()], ids=["a loop", "read ahead"]
+)
 def test_whatever_a_signal_handler_raises_each_step_comes_once_and_right(how):
     with loader(3000, batch_size=4, seed=5) as load:
         start = load.state_dict()
@@ -718,12 +720,12 @@ def test_a_signal_while_an_iterator_that_reads_ahead_moves_the_loader_loses_no_b
             signal.raise_signal(signal.SIGINT)
         return arrived(self, place, run, after)
 
-    arrived, rings, steps = Epoch._arrived, [], []
+    arrived, rings, steps = Epoch._arrival, [], []
     before = signal.signal(signal.SIGINT, ring)
-    monkeypatch.setattr(Epoch, "_arrived", interrupted)
+    monkeypatch.setattr(Epoch, "_arrival", interrupted)
     try:
         with loader() as load:
-            run = load.ahead()
+            run = load.port.ahead()
             for _ in range(11):
                 with contextlib.suppress(TimeoutError):
                     steps += [batch.step for batch in itertools.islice(run, 1)]
@@ -1028,7 +1030,7 @@ def test_so_many_batches_of_dali_are_made_ahead_as_memory_allows(monkeypatch, ba
     load = loader(executor="dali")
     batch_bytes = load._session.recipe.batch_bytes * load._session.recipe.num_joined
     load.close()
-    monkeypatch.setattr("gpuload.loader.AHEAD_BYTES", int(batch_bytes * batches))
+    monkeypatch.setattr("gpuload.pipeline.sessions.AHEAD_BYTES", int(batch_bytes * batches))
     with loader(executor="dali") as load:
         assert load.prefetch == ahead * load._session.recipe.num_joined
 
@@ -1107,7 +1109,7 @@ def test_an_epoch_by_its_number_is_not_moved_by_a_state():
 @pytest.mark.parametrize("kind", ["ahead", "manual_epoch"])
 def test_an_iterator_that_reads_ahead_says_that_a_state_was_loaded_and_moves_nothing(kind):
     load = loader()
-    run, unread = getattr(load, kind)(), getattr(load, kind)()
+    run, unread = getattr(load.port, kind)(), getattr(load.port, kind)()
     next(run)
     load.load_state_dict(state_at(2, 4))
     for _ in range(2):
@@ -1122,7 +1124,7 @@ def test_an_iterator_that_reads_ahead_says_that_a_state_was_loaded_and_moves_not
 
 def test_a_state_that_is_where_what_reads_ahead_left_the_loader_changes_nothing():
     load = loader()
-    run = load.manual_epoch()
+    run = load.port.manual_epoch()
     next(run), next(run)
     run.move(run.position)
     next(run)
@@ -1184,19 +1186,6 @@ def test_fill_never_counts_more_steps_than_are_made_ahead():
             <= stats["batches"] * max(16, load.prefetch)
         )
     assert numbers().stats()["fill"] == 0
-
-
-def test_the_remedy_is_that_of_what_takes_the_time():
-    def double(x):
-        return 2 * x
-
-    plain, python = numbers(ops=[gl.ops.Cast("int32")]), numbers(ops=[gl.ops.Python(double)])
-    reader = gl.Loader(gl.records(8, lambda records: {"x": records * 2})[2:], 4, device="cpu")
-    assert "storage" in plain.remedy(read_s=2, ops_s=1)
-    assert "more cores" in plain.remedy(read_s=1, ops_s=2)
-    assert "one thread at a time" in python.remedy(read_s=1, ops_s=2)
-    assert "double" in python.remedy(read_s=1, ops_s=2)
-    assert "gl.records" in reader.remedy(read_s=2, ops_s=1)
 
 
 def test_a_state_of_another_epoch_than_the_one_that_went_on_with_another_batch_size_is_counted_from_its_beginning():

@@ -279,7 +279,7 @@ def golden_loaders(folder):
     )
     for name in set(opexamples.NAMES) - group:  # an op that came later has a state of its example
         op = EARLIER_EXAMPLES.get(name) or opexamples.example(name)
-        source = opexamples.beside_boxes(images) if op.reads_marks else images
+        source = opexamples.beside_boxes(images) if op.traits.marks.are_read else images
         loaders[f"op_{name}"] = functools.partial(
             gl.Loader, source, batch_size=5, shuffle=True, ops=[op], device="cpu"
         )
@@ -390,7 +390,7 @@ SOLARIZE = [
 @pytest.mark.parametrize("magnitude", range(31))
 def test_policies_whose_threshold_changed_have_another_meaning_and_the_others_do_not(magnitude):
     op = gl.ops.RandAugment(1, magnitude)
-    assert [op.meaning, gl.ops.Sometimes(0.5, [op]).inner[0].meaning] == [
+    assert [op.traits.meaning, gl.ops.Sometimes(0.5, [op]).inner[0].traits.meaning] == [
         2 if magnitude in SOLARIZE else 1
     ] * 2
     assert ("meaning=2" in state.canonical_text(gl.ops.OneOf([op]))) == (magnitude in SOLARIZE)

@@ -48,6 +48,11 @@ def source_tree(folder: Path) -> Path:
     return folder
 
 
+def files(pattern: str) -> set[str]:
+    """Return the files of the checkout by a pattern, relative to it."""
+    return {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
@@ -79,21 +84,31 @@ def test_the_wheel_works_compiled_where_there_is_no_compiler(gpuload_wheel, tmp_
     assert printed.startswith(f"right: {machine.packages}/gpuload/__init__.py, compiled, NumPy ")
 
 
-def test_the_wheel_holds_the_core_and_the_sdist_what_it_is_built_from(gpuload_wheel, sdist):
+def test_the_wheel_holds_the_core_and_texts_of_kernels_and_the_sdist_what_it_is_built_from(
+    gpuload_wheel, sdist
+):
     with zipfile.ZipFile(gpuload_wheel) as wheel, tarfile.open(sdist) as archive:
         in_wheel = set(wheel.namelist())
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
 
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload").rglob("*.py")}
-    modules |= {"gpuload/py.typed", "gpuload_command.py"}
+    modules = {*files("gpuload/**/*.py"), "gpuload/py.typed", "gpuload_command.py"}
+    kernels = files("gpuload/kernels/cu/*") | files("gpuload/core/cpp/shared/*")
     beside = {path for folder in PACKAGES_BESIDE for path in (ROOT / folder).rglob("*.py")}
     moved = {path.relative_to(path.parents[1]).as_posix() for path in beside}
-    native = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gpuload/core/cpp").iterdir()}
+    native = files("gpuload/core/cpp/*.?pp")
+    beside = {path for folder in PACKAGES_BESIDE for path in (ROOT / folder).rglob("*.py")}
+    moved = {path.relative_to(path.parents[1]).as_posix() for path in beside}
+    sources = {path.relative_to(ROOT).as_posix() for path in beside}
     (compiled,) = {name for name in in_wheel if name.endswith(".so")}
     assert re.fullmatch(r"gpuload/core/_native\.(abi3|cpython-\w+-[\w-]+)\.so", compiled)
-    assert {name for name in in_wheel if ".dist-info/" not in name} == {*modules, *moved, compiled}
+    assert {name for name in in_wheel if ".dist-info/" not in name} == {
+        *modules,
+        *kernels,
+        *moved,
+        compiled,
+    }
     sources = {path.relative_to(ROOT).as_posix() for path in beside}
-    assert {*modules, *native, *sources, *BUILD_FILES} - in_sdist == set()
+    assert {*modules, *kernels, *native, *sources, *BUILD_FILES} - in_sdist == set()
     assert not any(name.endswith(".so") or name.startswith("tests/") for name in in_sdist)
 
 

@@ -36,7 +36,7 @@ class Tensors:
     and takes it along.
 
     Attributes:
-        loader: whose batches they are.
+        loader: of the batches.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Tensors:
         """Make batches with the result of ``convert`` for each field.
 
         Args:
-            loader: whose batches they are.
+            loader: of the batches.
             convert: makes a tensor of the values of a field.
             waits: the framework's reads wait for nothing, so that the host waits until a batch on a
                 GPU is there.
@@ -115,14 +115,14 @@ def check_loader(name: str, loader: object, *, arguments: str = "") -> None:
 
 
 def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
-    """Warn of rows that are not valid, if what takes the batches cannot tell them from others.
+    """Warn of rows that are not valid, if the framework cannot tell them from others.
 
     Such rows fill batches, or take the places of damaged records.
 
     Args:
         name: of the function that hands them out.
-        loader: whose batches they are.
-        mark: what tells them apart, for the remedy.
+        loader: of the batches.
+        mark: how to tell them apart, for the remedy.
     """
     if loader.last_batch == "pad":
         num_rows = len(loader) * loader.batch_size * loader.num_shards
@@ -131,15 +131,18 @@ def warn_of_padding(name: str, loader: Loader, mark: str = "") -> None:
     num_records = len(loader.source)
     if num_rows > num_records:
         log.warning(
-            'a %s of last_batch="pad" has %d rows an epoch for %d records: the others repeat records to fill batches, '
+            'a %s of last_batch="pad" has %d rows an epoch for %d records: the others repeat '
+            "records to fill batches, "
             "are trained and counted like records, and predict has rows for them, too. "
             'loader.replace(last_batch="partial") has none%s',
             *(name, num_rows, num_records, mark),
         )
     if loader.on_error == "skip":
         log.warning(
-            'a %s of on_error="skip": another record takes the place of a damaged one, and is trained and counted, '
-            'as batch.valid is not handed out; loader.replace(on_error="replace") says that it shall be so%s',
+            'a %s of on_error="skip": another record takes the place of a damaged one, and is '
+            "trained and counted, "
+            'as batch.valid is not handed out; loader.replace(on_error="replace") says that it '
+            "shall be so%s",
             *(name, mark),
         )
 
@@ -159,12 +162,15 @@ def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -
     """
     if shard is None:
         return loader
-    pair = find() if isinstance(shard, str) and shard == "auto" else shard
+    pair = shard
+    if isinstance(shard, str) and shard == "auto":
+        pair = find()
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise SpecError(
             f"shard = {shard!r}"[:200],
             cause="it is the rank of this process and how many processes there are",
-            remedy='pass a pair, shard=(0, 2) for the first of two, "auto" to ask the framework, or None',
+            remedy='pass a pair, shard=(0, 2) for the first of two, "auto" to ask the framework, '
+            "or None",
         )
     present = (loader.shard_id, loader.num_shards)
     if present == pair:
@@ -177,7 +183,7 @@ def sharded(loader: Loader, shard: Shard, find: Callable[[], tuple[int, int]]) -
         )
     part = loader.replace(shard_id=pair[0], num_shards=pair[1])
     if loader.position != Position():
-        part.load_state_dict(loader.state_at(loader.position))
+        part.load_state_dict(loader.port.state_at(loader.position))
     return part
 
 
@@ -281,6 +287,14 @@ def shareable(array: Any, *, align_bytes: int = 1) -> bool:
     )
 
 
+def count_tensor(loader: Loader, *, shared: bool) -> None:
+    """Count a tensor in ``loader.stats()``: one that is the memory of its batch, or a copy."""
+    if shared:
+        loader.port.count("tensors_shared")
+    else:
+        loader.port.count("tensors_copied")
+
+
 def rebased(values: Ragged) -> Ragged:
-    """Return ragged values whose offsets begin at 0 of their payload, without a copy."""
+    """Return ragged values with offsets that begin at 0 of their payload, without a copy."""
     return values.with_payload(values.flat)

@@ -58,13 +58,14 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     if loader.device == "cpu":
         raise DeviceError(
             "tensors(loader) of a loader on the CPU",
-            cause="its batches are NumPy arrays, and to copy each to a GPU would keep the training waiting",
+            cause="its batches are NumPy arrays, and to copy each to a GPU would keep the training "
+            "waiting",
             remedy='make the loader with device="gpu"',
         )
     loader = common.sharded(loader, shard, _no_ranks)
 
     def convert(values: Any) -> Any:
-        loader.count("tensors_shared")
+        loader.port.count("tensors_shared")
         return values
 
     return common.Tensors(loader, convert)

@@ -71,7 +71,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None, sharding: Any = None)
     Returns:
         An iterable with a length, ``state_dict`` and ``load_state_dict``. Each loop over it goes on
         from the position
-        of its ``loader`` and takes it along. It yields a `Batch` whose fields are jax.Arrays;
+        of its ``loader`` and takes it along. It yields a `Batch` of jax.Arrays;
         ``batch.valid``,
         ``batch.records``, ``batch.epoch`` and ``batch.step`` are those of the loader's batch.
 
@@ -92,7 +92,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None, sharding: Any = None)
 
     def tensor(array: Any) -> Any:
         shared = common.shareable(array, align_bytes=ALIGNMENT_BYTES)
-        loader.count("tensors_shared" if shared else "tensors_copied")
+        common.count_tensor(loader, shared=shared)
         if isinstance(array, np.ndarray) and not shared:
             result = jax.numpy.array(array)
         else:  # of an array on a GPU with JAX's stream, which then waits for it
@@ -121,7 +121,8 @@ def _global_converter(loader: Loader, sharding: Any) -> common.Convert:
         raise SpecError(
             f"sharding = {sharding!r}"[:200],
             cause="it says how the global batch lies on the devices",
-            remedy='write jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")), say',
+            remedy='write jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")), '
+            "say",
         )
     num_records = loader.batch_size * loader.num_shards
     if loader.device != "cpu":
@@ -152,11 +153,12 @@ def _global_converter(loader: Loader, sharding: Any) -> common.Convert:
             raise SpecError(
                 f"field {name!r}, {list(shape)} in a global batch, under {sharding}",
                 cause=str(error).splitlines()[0],
-                remedy="take a batch size that is a multiple of the devices of a process, or another sharding",
+                remedy="take a batch size that is a multiple of the devices of a process, or "
+                "another sharding",
             ) from None
 
     def convert(values: Any) -> Any:
-        loader.count("tensors_copied")
+        loader.port.count("tensors_copied")
         shape = (num_records, *values.shape[1:])
         result = jax.make_array_from_process_local_data(sharding, values, shape)
         # JAX makes 32 bits of 64 in silence, unless jax_enable_x64 is set.
@@ -217,5 +219,6 @@ def _narrowing_error(subject: str, dtype: np.dtype[Any], on: str = "") -> SpecEr
     return SpecError(
         f"{subject} cannot be a jax.Array",
         cause=f"JAX would make {narrow} of it, as jax_enable_x64 is not set",
-        remedy=f'put gl.ops.Cast("{narrow}"{on}) into ops=, or call jax.config.update("jax_enable_x64", True)',
+        remedy=f'put gl.ops.Cast("{narrow}"{on}) into ops=, or call '
+        'jax.config.update("jax_enable_x64", True)',
     )

@@ -42,12 +42,12 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
     """A loader as a ``keras.utils.PyDataset``; an element is a batch.
 
     Args:
-        loader: on the CPU; its ``output=`` is what Keras takes: ``("image", "label")`` for inputs
-            and targets, a third one for the weights of samples, dicts in place of names for models
-            of several inputs.
+        loader: on the CPU; its ``output=`` is a nest that Keras takes: ``("image", "label")`` for
+            inputs and targets, a third one for the weights of samples, dicts in place of names for
+            models of several inputs.
 
     Attributes:
-        loader: whose batches they are.
+        loader: of the batches.
 
     Raises:
         SpecError: Keras computes with TensorFlow, the loader is on a GPU, or a field has no tensor
@@ -62,7 +62,8 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         if keras.backend.backend() == "tensorflow":
             raise SpecError(
                 "PyDataset(loader) with Keras on TensorFlow",
-                cause="Keras makes a tf.data.Dataset of it there, which takes batches that it does not train on",
+                cause="Keras makes a tf.data.Dataset of it there, which takes batches that it does "
+                "not train on",
                 remedy="from gpuload.bridges.tensorflow import dataset, and fit on dataset(loader)",
             )
         if loader.device != "cpu":
@@ -95,8 +96,8 @@ class PyDataset(keras.utils.PyDataset):  # type: ignore[misc]
         if index not in (0, self._index):
             raise SpecError(
                 f"Keras asks for batch {index} where batch {self._index} is next",
-                cause="fit() draws the order of batches anew unless it is told not to, and the run could not be "
-                "repeated or resumed; the loader shuffles by itself, all records",
+                cause="fit() draws the order of batches anew unless it is told not to, and the run "
+                "could not be repeated or resumed; the loader shuffles by itself, all records",
                 remedy="pass shuffle=False to fit(), and shuffle=True to gl.Loader",
             )
         # The position tells whether a state was loaded in between: then the batch of the look is

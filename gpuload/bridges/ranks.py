@@ -3,12 +3,12 @@ started them says it.
 
     loader = gl.Loader(source, batch_size=256, shuffle=True, seed=7, **gl.shard("slurm"))
 
-Name       Who says it                                            Where it stands
+Name       Launcher                                               Where it stands
 "torch"    torch.distributed, once it is initialised              ``get_rank()``, ``get_world_size()``
            torchrun, and all that set the same                    ``RANK``, ``WORLD_SIZE``
 "jax"      JAX, once ``jax.distributed`` is initialised           ``process_index()``, ``process_count()``
 "ray"      Ray Train, in the function that its workers run        ``ray.train.get_context()``
-"tf"       whoever prepares tf.distribute                         ``TF_CONFIG``: the chief first, then the workers
+"tf"       the program of tf.distribute                           ``TF_CONFIG``: the chief first, then the workers
 "slurm"    srun                                                   ``SLURM_PROCID``, ``SLURM_STEP_NUM_TASKS``
 "jobset"   indexed Jobs and JobSets of Kubernetes                 ``JOB_COMPLETION_INDEX``, ``JOB_COMPLETIONS``
 "mpi"      mpirun of Open MPI, MPICH, Intel MPI and MVAPICH       ``OMPI_COMM_WORLD_RANK``, ``PMI_RANK``, ``MV2_...``
@@ -78,7 +78,7 @@ def shard(launcher: str = "auto") -> dict[str, int]:
     """Return the arguments of a loader that say which share of the records this process reads.
 
     Args:
-        launcher: who started this process: ``"torch"``, ``"tf"``, ``"jax"``, ``"slurm"``,
+        launcher: that started this process: ``"torch"``, ``"tf"``, ``"jax"``, ``"slurm"``,
             ``"jobset"``, ``"ray"`` or ``"mpi"``. ``"auto"`` asks all of them, and they must agree.
 
     Returns:
@@ -86,7 +86,7 @@ def shard(launcher: str = "auto") -> dict[str, int]:
         ``gl.Loader(..., **gl.shard("torch"))``.
 
     Raises:
-        SpecError: the launcher is unknown, did not start this process, says what is no rank, or
+        SpecError: the launcher is unknown, did not start this process, names no rank, or
             disagrees with another one.
     """
     if not isinstance(launcher, str) or launcher not in ("auto", *LAUNCHERS):
@@ -123,8 +123,10 @@ def _agreed_rank(environment: Environment) -> Rank:
         raise problems[0]
     raise SpecError(
         'shard("auto")',
-        cause=f"none of the launchers {', '.join(LAUNCHERS)} started this process, as far as it can be seen",
-        remedy="pass shard_id= and num_shards= to the loader; a process that trains alone needs neither",
+        cause=f"none of the launchers {', '.join(LAUNCHERS)} started this process, as far as it "
+        "can be seen",
+        remedy="pass shard_id= and num_shards= to the loader; a process that trains alone needs "
+        "neither",
     )
 
 
@@ -135,31 +137,33 @@ def _check_agreement(answers: Mapping[str, list[Rank]]) -> Rank:
     first_name, first = witnesses[0]
     for name, rank in witnesses[1:]:
         if (rank.number, rank.count) != (first.number, first.count):
-            if name != first_name:
-                names = f"{first_name} and {name}"
-            else:
-                names = f"the variables of {name}"
-            raise SpecError(
-                f"{names} disagree about the rank of this process: {first}, {rank}",
-                cause="one of them started the processes that train, the other one something around them"
-                if name != first_name
-                else "they are of two launches, one inside the other",
-                remedy=f'name the one that counts: gl.shard("{first_name}") or gl.shard("{name}")'
-                if name != first_name
-                else "pass shard_id= and num_shards= to the loader, or remove the variables of the outer one",
+            names, cause = (
+                f"{first_name} and {name}",
+                "one of them started the processes that train, ",
             )
+            cause += "the other one something around them"
+            remedy = f'name the one that counts: gl.shard("{first_name}") or gl.shard("{name}")'
+            if name == first_name:
+                names, cause = (
+                    f"the variables of {name}",
+                    "they are of two launches, one inside the other",
+                )
+                remedy = "pass shard_id= and num_shards= to the loader, or remove the variables of "
+                remedy += "the outer one"
+            subject = f"{names} disagree about the rank of this process: {first}, {rank}"
+            raise SpecError(subject, cause=cause, remedy=remedy)
     return first
 
 
 class _PartError(Exception):
-    """A launcher left a part of what it would say; with another launcher this does not matter."""
+    """A launcher set a part of its variables; with another launcher this does not matter."""
 
     def __init__(self, error: SpecError) -> None:
         super().__init__(str(error))
         self.error = error
 
 
-# --- who can be asked
+# --- the launchers
 
 
 @dataclass(frozen=True)
@@ -185,15 +189,18 @@ class Launcher:
     def ranks(self, environment: Environment, *, is_named: bool) -> list[Rank]:
         """Return the ranks that it names; raises ``_PartError`` if a part is missing, of a named
         one ``SpecError``."""
-        answers = []
-        # What the program has not imported knows of no ranks, and to import it would take seconds.
+        answers: list[Rank] = []
+        # A framework that is not imported knows of no ranks, and its import would take seconds.
         if self.framework_rank and (
             self.framework in sys.modules or (is_named and not self.variables)
         ):
             pair = self.framework_rank()
-            answers = [] if pair is None else [Rank(f"{self.framework} itself", *pair)]
+            if pair is not None:
+                answers = [Rank(f"{self.framework} itself", *pair)]
         try:
-            return answers + (self.variables(environment) if self.variables else [])
+            if self.variables:
+                answers = answers + self.variables(environment)
+            return answers
         except _PartError as error:
             if answers:
                 return answers
@@ -239,7 +246,8 @@ def _check_rank(rank: Rank) -> Rank:
         raise SpecError(
             f"rank {rank}",
             cause=f"ranks of {rank.count} processes are 0 to {rank.count - 1}",
-            remedy="set the variables as the launcher does, or pass shard_id= and num_shards= to the loader",
+            remedy="set the variables as the launcher does, or pass shard_id= and num_shards= to "
+            "the loader",
         )
     return rank
 
@@ -301,7 +309,8 @@ def _tf_config(environment: Environment) -> list[Rank]:
         raise SpecError(
             f"the environment variable TF_CONFIG is {text[:200]!r}",
             cause="it names no cluster and task",
-            remedy='write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}',
+            remedy='write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", '
+            '"index": 0}}',
         ) from None
     if kind not in TRAINING_TASKS:
         raise SpecError(
@@ -332,7 +341,8 @@ LAUNCHERS: dict[str, Launcher] = {
     ),
     "jax": Launcher(
         "jax.distributed is not initialised in this process",
-        "call jax.distributed.initialize() before, or leave gl.shard out in a process that trains alone",
+        "call jax.distributed.initialize() before, or leave gl.shard out in a process that trains "
+        "alone",
         framework="jax",
         framework_rank=jax_rank,
     ),

@@ -1,9 +1,9 @@
 """Ray: records of a source for Ray Data, conversions by the workers of a cluster, and the rank in
 Ray Train.
 
-    data = ray.data.read_datasource(glray.datasource(source))
-    glray.convert(source, "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000)
-    loader = gl.Loader(source, 512 // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
+    data = ray.data.read_datasource(glray.datasource(source)) glray.convert(source,
+    "/shared/out/train-{shard:05d}.npy", records_per_shard=100_000) loader = gl.Loader(source, 512
+    // ranks, shuffle=True, seed=7, **gl.shard("ray"))          in a worker of Ray Train
 
 Pickles  A source goes to a worker as the call that opened it (`sources/filesource.py`), and is
          opened again there. So paths mean the same on every node, or an error names the node. A
@@ -13,7 +13,7 @@ Again    Ray calls a task again if its worker or its node dies. Both kinds of ta
          finished. A node that is only cut off from the others may still write: the next task waits
          for it, IN_USE_S at most, and an unfinished file never gets the name of a finished one
          (`journal.py`).
-Order    Of a dataset of Ray the order is Ray's. What promises an order, and an exact resume, is a
+Order    Of a dataset of Ray the order is Ray's. An order, and an exact resume, is the promise of a
          loader.
 Source   https://docs.ray.io/en/latest/data/api/doc/ray.data.Datasource.html, and Ray 2.60.
 """
@@ -51,7 +51,7 @@ except ImportError as error:
 
 BLOCK_BYTES = 32 << 20  # of a block; Ray cuts larger ones than 128 MiB itself
 BLOCK_RECORDS = 1024  # of a block where a field varies in length
-RETRIES = 3  # of a task whose worker or node died
+RETRIES = 3  # of a task after its worker or node died
 IN_USE_S = 120  # that a file is waited for which a lost worker still writes: NFS gives locks of lost nodes back in 90
 LOOK_S = 1
 
@@ -104,7 +104,8 @@ def datasource(source: Source) -> Any:
             raise SpecError(
                 f"field {field.name!r} ({field}) cannot be a column of Ray Data",
                 cause=f"Arrow has no type for {field.dtype}",
-                remedy="leave it out with source.rename(...) or source[...], or store it with another dtype",
+                remedy="leave it out with source.rename(...) or source[...], or store it with "
+                "another dtype",
             )
     _check_links(source)
     return _datasource_class()(source)
@@ -254,7 +255,8 @@ def convert(
         raise SpecError(
             "glray.convert() without a cluster",
             cause="Ray is not initialised in this process",
-            remedy="call ray.init() before, or gl.convert(...), which writes with the threads of this machine",
+            remedy="call ray.init() before, or gl.convert(...), which writes with the threads of "
+            "this machine",
         )
     _check_links(source)
     options = {
@@ -325,7 +327,8 @@ def _result(reference: Any, path: str) -> Conversion:
         raise GpuloadError(
             f"{path} was not written",
             cause=f"its worker died {RETRIES + 1} times: {str(error).splitlines()[0]}",
-            remedy="look for the reason in Ray's log (memory, most often), and convert again: finished files stay",
+            remedy="look for the reason in Ray's log (memory, most often), and convert again: "
+            "finished files stay",
         ) from error
 
 

@@ -1,10 +1,10 @@
 """Batches as torch.Tensors: by DLPack for loops of one's own, as an ``IterableDataset`` for
 DataLoader and trainers.
 
-    for images, labels in tensors(loader):                       from the loader's position to the end of the epoch
-        train_step(images, labels)
-    for images, labels in DataLoader(dataset(loader), batch_size=None):                 the batches are the loader's
-        train_step(images, labels)
+    for images, labels in tensors(loader):                       from the loader's position to the
+        end of the epoch train_step(images, labels)
+    for images, labels in DataLoader(dataset(loader), batch_size=None):                 the batches
+        are the loader's train_step(images, labels)
 
 Position ``tensors`` takes the loader along, batch by batch. Each iterator of a dataset begins at
          the loader's position, and that moves to the next epoch when the last batch of this one was
@@ -49,7 +49,8 @@ from gpuload.tracebacks import public
 if TYPE_CHECKING:
     from gpuload.batch import Batch
     from gpuload.loader import Loader
-    from gpuload.pipeline.epoch import Cursor, Epoch
+    from gpuload.pipeline.cursor import Cursor
+    from gpuload.pipeline.epoch import Epoch
     from gpuload.spec import Field
 
 try:
@@ -75,7 +76,7 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
     Returns:
         An iterable with a length, ``state_dict`` and ``load_state_dict``. Each loop over it goes on
         from the position
-        of its ``loader`` and takes it along. It yields a `Batch` whose fields are tensors;
+        of its ``loader`` and takes it along. It yields a `Batch` of tensors;
         ``batch.valid``,
         ``batch.records``, ``batch.epoch`` and ``batch.step`` are those of the loader's batch.
 
@@ -90,14 +91,17 @@ def tensors(loader: Loader, *, shard: common.Shard = None) -> common.Tensors:
 
 @public
 def dataset(loader: Loader, *, shard: common.Shard = None) -> LoaderDataset:
-    """Return the loader as a ``torch.utils.data.IterableDataset`` whose elements are whole batches.
+    """Return the loader as a ``torch.utils.data.IterableDataset`` of whole batches.
 
     An element is the nest of ``output=`` with tensors in it, a dict of all fields without it. The
     length is the steps of an epoch::
 
-        DataLoader(dataset(loader), batch_size=None)             batch_size=1 would add an axis of length 1
-        StatefulDataLoader(dataset(loader), batch_size=None)     its state_dict is exact, also with workers
-        Trainer().fit(model, dataset(loader))                    Lightning takes it, and keeps its state in checkpoints
+        DataLoader(dataset(loader), batch_size=None)             batch_size=1 would add an axis of
+        length 1
+        StatefulDataLoader(dataset(loader), batch_size=None)     its state_dict is exact, also with
+        workers
+        Trainer().fit(model, dataset(loader))                    Lightning takes it, and keeps its
+                                                                 state in checkpoints
 
     Lightning: give it the dataset itself, or a StatefulDataLoader; of a plain DataLoader it keeps
     no state. For several ranks make it in ``train_dataloader()``, with
@@ -130,7 +134,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
     """See `dataset`.
 
     Attributes:
-        loader: whose batches it yields.
+        loader: of the batches.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -179,7 +183,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         position = self.loader.position
         cursor = self._cursor
         has_begun_here = cursor is not None and cursor.start == position
-        return self.loader.state_at(
+        return self.loader.port.state_at(
             cursor.state_position if cursor is not None and has_begun_here else position
         )
 
@@ -200,7 +204,8 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         ):
             raise StateError(
                 f"a state of worker {share['worker'][0]} of {share['worker'][1]}",
-                cause="it counts the batches that this worker has made, and not those that the training has used",
+                cause="it counts the batches that this worker has made, and not those that the "
+                "training has used",
                 remedy="load the StatefulDataLoader's state into one with as many workers",
             )
         self.loader.load_state_dict(saved)
@@ -218,7 +223,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
                 self._cursor = batches.cursor  # it is another one behind a state that was loaded
             return batch.with_fields(convert).output
 
-        batches = self.loader.ahead().then(finish)
+        batches = self.loader.port.ahead().then(finish)
         weak = weakref.ref(batches)  # or the iterator and the function would keep each other alive
         self._cursor = batches.cursor
         return batches
@@ -240,12 +245,14 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
             raise ClosedError(
                 "the dataset was made before this worker was forked",
                 cause="the loader's threads, and their memory, are in the other process",
-                remedy='pass num_workers=0, as gpuload reads by threads, or multiprocessing_context="spawn"',
+                remedy="pass num_workers=0, as gpuload reads by threads, or "
+                'multiprocessing_context="spawn"',
             )
         if self.loader.device != "cpu":
             raise SpecError(
                 f"a loader on {self.loader.device} in a worker process",
-                cause="batches that workers make on a GPU would have to be copied from process to process",
+                cause="batches that workers make on a GPU would have to be copied from process to "
+                "process",
                 remedy='pass num_workers=0, or make the loader with device="cpu"',
             )
 
@@ -255,7 +262,7 @@ class LoaderDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  # 
         self._follow_workers()
         if (
             self.loader.position != self._worker_position
-        ):  # what workers said before is of another position
+        ):  # a message of workers is of another position
             self._worker_position, self._next_epoch[0] = self.loader.position, NO_EPOCH
         return _rebuild, (self.loader, self._next_epoch)
 
@@ -295,7 +302,8 @@ class _Share:
             len(loader.source), start.step * loader.batch_size * loader.num_shards
         ):
             raise SpecError(
-                f"epoch {start.epoch} goes on at record {start.offset}, which no step begins with, in worker processes",
+                f"epoch {start.epoch} goes on at record {start.offset}, which no step begins with, "
+                "in worker processes",
                 cause="the state was saved with another batch size or number of shards",
                 remedy="pass num_workers=0 until the end of this epoch",
             )
@@ -335,7 +343,7 @@ class _Share:
     def state_dict(self) -> dict[str, Any]:
         """Return where all workers began, and how much of its share this one has delivered."""
         share = {"worker": self._worker, "num_taken": self._num_taken}
-        return {**self._whole.loader.state_at(self.start), "share": share}
+        return {**self._whole.loader.port.state_at(self.start), "share": share}
 
     def _announce(self, steps: range) -> None:
         """Tell the process of the training which epoch is next, if this is the last step of the
@@ -384,7 +392,8 @@ def _rank() -> tuple[int, int]:
         raise SpecError(
             'shard="auto"',
             cause="torch.distributed is not initialised in this process, so that it knows no rank",
-            remedy="call torch.distributed.init_process_group() before, or pass shard=(rank, world size)",
+            remedy="call torch.distributed.init_process_group() before, or pass shard=(rank, world "
+            "size)",
         )
     return pair
 
@@ -397,9 +406,9 @@ def _converter(loader: Loader) -> common.Convert:
             # NumPy's DLPack does not know bfloat16: the same bits travel as int16.
             return tensor(array.view(np.int16)).view(torch.bfloat16)
         if not common.shareable(array):
-            loader.count("tensors_copied")
+            loader.port.count("tensors_copied")
             return _copy_array(array, loader.device)
-        loader.count("tensors_shared")
+        loader.port.count("tensors_shared")
         # An array on a GPU is asked by torch, with its stream, which then waits for it. Of one on
         # the host the capsule is enough, and takes half the time.
         return torch.from_dlpack(

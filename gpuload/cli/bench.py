@@ -370,7 +370,7 @@ def _upload(loader: gl.Loader, batch: gl.Batch, device: str) -> None:
             devices.upload(values, device)
     # The copy itself goes on behind the call; without this only the call would be timed.
     devices.synchronize(device)
-    loader.count("pageable_upload_s", time.perf_counter() - begin)
+    loader.port.count("pageable_upload_s", time.perf_counter() - begin)
 
 
 def _wrap(text: str, columns: int, indent: str = "") -> str:

@@ -123,7 +123,7 @@ def compare_ways(
         measure: returns the figures of a loader in so many seconds.
         seconds: for each way.
     """
-    if not any(op.codec for op in loader.ops):
+    if not any(op.traits.codec for op in loader.ops):
         return None
     if loader.device == "cpu":
         device, reason = devices.choose("auto")

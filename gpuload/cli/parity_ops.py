@@ -22,7 +22,7 @@ import gpuload as gl
 from gpuload.cli.parity_bounds import bound_of
 from gpuload.cli.parity_rows import Comparison, failure, measure
 from gpuload.graph.graph import Graph, compile_ops, image_sizes
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import Draw, Op, has_dali_form
 from gpuload.ragged import Ragged
 from gpuload.sources.base import Source
 
@@ -144,8 +144,8 @@ def array_form(graph: Graph, draws: Sequence[Draw], values: Fields) -> Fields:
     of the ops."""
     fields = dict(values)
     for place, (op, on, draw) in enumerate(zip(graph.ops, graph.targets, draws, strict=True)):
-        if op.joint:
-            fields |= op.array_fields(
+        if op.traits.joint:
+            fields |= op.traits.joint.array_fields(
                 np, {name: fields[name] for name in on}, draw, graph.specs[place]
             )
             continue
@@ -172,7 +172,7 @@ def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterat
     source = source_for(op)
     expected = _flat(array_form(*draw_for(op, source)))
     for name, place in executors:
-        if name == "dali" and not op.has_dali_form:
+        if name == "dali" and not has_dali_form(op):
             continue
         party = f"{name} on {place.partition(':')[0]}"
         bound = bound_of(subject, party)
@@ -181,7 +181,9 @@ def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterat
                 source, len(source), ops=[op], seed=SEED, executor=name, device=place
             ) as loader:
                 batch = loader.batch_at(0, EPOCH)
-                results = {field: to_host(batch[field]) for field in sorted(loader.graph.results)}
+                results = {
+                    field: to_host(batch[field]) for field in sorted(loader.port.graph.results)
+                }
             yield measure(subject, party, "array form", bound, _flat(results), expected)
         except Exception as error:  # the line names it, and the other ops are compared all the same
             yield failure(subject, party, "array form", bound, error)

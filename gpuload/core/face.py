@@ -26,9 +26,10 @@ Buffer = Bytes | bytes | bytearray | memoryview
 Size = tuple[int, int]  # height and width, pixels
 
 # Of each pixel of a resized axis: the first source pixel, and coefficients, float32 [n, support];
-# or the first, how many there are, and their weights in units of 2**-22, [n, support].
+# or the first source pixel, how many there are, their weights, float64 [n, support], and the weights
+# in units of 2**-22.
 Taps = tuple[Int32s, Floats]
-PixelSums = tuple[Int32s, Int32s, Int32s]
+PixelSums = tuple[Int32s, Int32s, Float64s, Int32s]
 
 # The results of ``Maps.copy``, and the values of ``Maps.states``.
 COPIED, CHANGED, FAILED, OUTSIDE = range(4)

@@ -2,7 +2,7 @@
 
 library.py      NumPy or CuPy, which it alone imports
 choice.py       which device is used, or why there is no GPU
-problems.py     what an error of CUDA means
+problems.py     the meaning of errors of CUDA
 hostmemory.py   memory on the host that begins at a page, or is page-locked
 cardmemory.py   how much memory a GPU has, and pieces of it
 copies.py       small copies between the host and a GPU

@@ -1,4 +1,4 @@
-"""Bundle: all that a batch needs on a GPU, in one upload: its bytes and what kernels read."""
+"""Bundle: all that a batch needs on a GPU, in one upload: its bytes and the arrays of kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Bundle:
                 images.sum()                     CuPy's own functions come behind that
 
     The order of the stream stays that of the calls: `settle` comes before anything that does not
-    wait. What does not fit into the memory is uploaded by itself.
+    wait. Arrays that do not fit into the memory are uploaded by themselves.
 
     Threads: one at a time.
 
@@ -71,7 +71,7 @@ class Bundle:
         event behind `settle`.
 
         Args:
-            memory: uint8 ``[num_bytes or more]``; what lies behind is written to.
+            memory: uint8 ``[num_bytes or more]``; bytes behind them are written to.
             num_bytes: that `upload` may be asked for.
         """
         self._host, self._address, self._end = memory, _address(memory), num_bytes
@@ -103,7 +103,8 @@ class Bundle:
         self._launches.append((raw, arguments))
 
     def settle(self) -> None:
-        """Upload what waits, and launch the kernels that wait for it; see the function `settle`."""
+        """Upload the bytes that wait, and launch the kernels that wait; see the function
+        `settle`."""
         self.is_open = False
         ranges, self._ranges = self._ranges, []
         if ranges:
@@ -155,14 +156,16 @@ _current = _Current()
 def waiting_bundle() -> Bundle | None:
     """Return the current bundle of the thread if it is open, so that kernels wait for it."""
     bundle = _current.bundle
-    return bundle if bundle is not None and bundle.is_open else None
+    if bundle is None or not bundle.is_open:
+        return None
+    return bundle
 
 
 def settle() -> None:
     """Upload the current `Bundle`, launch the kernels that wait for it, and close it.
 
     It is called before anything but `kernel` works on the arrays of a batch: CuPy's own functions
-    do not wait. What comes behind it does not wait either, until the bundle is opened again.
+    do not wait. Later kernels do not wait either, until the bundle is opened again.
     """
     if _current.bundle is not None:
         _current.bundle.settle()

@@ -19,7 +19,7 @@ def kernel(source: str, name: str) -> Kernel:
     """Return a kernel of CUDA C++, compiled for each GPU when it is first launched there.
 
     Products and sums are not fused, so that it makes the numbers that NumPy makes. In a `Bundle` it
-    is launched when what it reads was uploaded.
+    is launched when its arrays were uploaded.
 
     Args:
         source: the program.
@@ -45,7 +45,7 @@ class Kernel:
 
         Args:
             arguments: of one of `kernel` the grid, the block and a tuple of arguments; of one of
-                `elementwise` what it reads, then the arrays that it writes to.
+                `elementwise` the arrays that it reads, then those that it writes to.
         """
         if (bundle := waiting_bundle()) is None:
             self._raw(*arguments)
@@ -89,7 +89,7 @@ def hold(images: Any) -> None:
     """Keep arrays of which kernels get only the addresses until the kernels that wait have been
     launched.
 
-    Memory that nobody refers to is another array's next, which may be written while these kernels
+    Memory that no array refers to is another array's next, which may be written while these kernels
     still wait.
     """
     if (bundle := waiting_bundle()) is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpuload.device.ledger import Ledger
 from gpuload.device.library import cupy, number
-from gpuload.device.loans import PER_THREAD_STREAM, Loan, lane_array_class
+from gpuload.device.loans import PER_THREAD_STREAM, CardLoan, lane_array_class
 from gpuload.device.problems import failure
 from gpuload.device.tracks import Event, Release, Track, give_back, take_track
 from gpuload.errors import ClosedError, SpecError
@@ -100,7 +100,7 @@ class Lane:
         """Return memory on the GPU, uint8 ``[num_bytes]``, that work of no stream uses: the host
         waits for the lane.
 
-        It is for what writes to the GPU in no order with the lane's work, as reads from files do.
+        It is for reads from files, which write to the GPU in no order with the lane's work.
         """
         with self:
             memory = cupy().empty(num_bytes, np.uint8)
@@ -112,9 +112,9 @@ class Lane:
         """Fill memory on the GPU with a byte, and give it back, so that the lane's next work gets
         it.
 
-        What leaves a part of its memory unwritten then shows that byte. Where so much is not free,
-        less is filled. A GPU that fails here fails at the next work, too, whose caller gets the
-        error.
+        Work that leaves a part of its memory unwritten then shows that byte. Where so much is not
+        free, less is filled. A GPU that fails here fails at the next work, too, and its caller gets
+        the error.
 
         Args:
             sizes: bytes of the arrays that the next work will ask for.
@@ -150,19 +150,18 @@ class Lane:
                 event.holder = stream
 
     def lend(self, array: Any) -> Any:
-        """Return the same device memory as an array for the consumer, in whose thread this is
-        called.
+        """Return the same device memory as an array for the consumer, in the consumer's thread.
 
         The memory comes back to the lane when the last array, view or DLPack capsule of it is
         dropped, in any thread; ``reclaim`` then lets it go when it is safe. The caller drops its
-        own references. See ``Loan``.
+        own references. See ``CardLoan``.
         """
         track = self._open()
         if not array.size:
             return array  # there is no memory
         with cupy().cuda.Device(track.number):
             stream = cupy().cuda.get_current_stream()
-        loan = Loan(array, track, self._ledger, stream)
+        loan = CardLoan(array, track, self._ledger, stream)
         memory = cupy().cuda.UnownedMemory(array.data.ptr, array.nbytes, loan, track.number)
         pointer = cupy().cuda.MemoryPointer(memory, 0)
         return lane_array_class(cupy())(array.shape, array.dtype, pointer, array.strides)
@@ -171,7 +170,7 @@ class Lane:
         """Let go of the memory that came back, so that work that is queued on the lane from now on
         may use it.
 
-        Memory whose readers are known costs the host nothing: the lane's stream waits for their
+        Memory with known readers costs the host nothing: the lane's stream waits for their
         events. That is enough because CuPy gives such memory only to work of the stream that it was
         allocated on, which is the lane's. Memory of somebody else (DALI's) is kept until its events
         have passed, because its owner does not wait for our stream. Memory that was read on streams

@@ -15,7 +15,7 @@ from gpuload.device.tracks import Event, Release, Track
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # in DLPack, which names other streams by larger numbers
 
 
-class Loan:
+class CardLoan:
     """Owns device memory while it is lent. The consumer's arrays keep the loan alive, and the loan
     keeps the memory.
 
@@ -91,7 +91,7 @@ def lane_array_class(module: Any) -> Any:
     def leaves(array: Any) -> None:
         # The memory's owner is the loan, also for views; results of arithmetic own theirs.
         loan = getattr(array.data.mem, "_owner", None)
-        if isinstance(loan, Loan):
+        if isinstance(loan, CardLoan):
             loan.is_seen = False
 
     class LaneArray(module.ndarray):  # type: ignore[misc]  # CuPy has no types
@@ -117,7 +117,7 @@ def lane_array_class(module: Any) -> Any:
 class _StreamExport:
     """A lent array for a library that reads it on, or behind, the stream which it names."""
 
-    def __init__(self, array: Any, loan: Loan) -> None:
+    def __init__(self, array: Any, loan: CardLoan) -> None:
         self._array, self._loan = array, loan
 
     def __dlpack_device__(self) -> Any:
@@ -168,6 +168,6 @@ def stream_export(array: Any) -> Any:
     tensor.
     """
     loan = getattr(array.data.mem, "_owner", None)
-    if isinstance(loan, Loan):
+    if isinstance(loan, CardLoan):
         return _StreamExport(array, loan)
     return array

@@ -1,4 +1,4 @@
-"""Problems: what an error of CUDA means, and a remedy."""
+"""Problems: the meaning of errors of CUDA, and remedies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def failure(error: BaseException) -> BaseException:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if CUDA had no memory on the GPU for what raised an error."""
+    """Return True if CUDA had no memory on the GPU for the call that raised an error."""
     text = f"{type(error).__name__}: {error}"
     return type(error).__module__.startswith("cupy") and any(name in text for name in OUT_OF_MEMORY)
 

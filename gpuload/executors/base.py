@@ -83,15 +83,15 @@ class RowExecutor(Protocol):
         """True if all ops can be done by threads of the core while they read; see ``makers``."""
 
     def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
-        """Return for each field of ``graph.touched`` what makes its result of the bytes that are
-        read.
+        """Return for each field of ``graph.touched`` the form that makes its result of bytes as
+        they are read.
 
         Args:
             draws: of every op, for these rows.
             count: how many rows there are.
 
         Raises:
-            RowError: an op cannot take what was drawn for a row.
+            RowError: an op cannot take the draws of a row.
         """
 
     def describe(self) -> dict[str, str]:

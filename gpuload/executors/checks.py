@@ -21,6 +21,7 @@ from gpuload import device as devices
 from gpuload.executors.base import Values
 from gpuload.kernels import cuda
 from gpuload.ops.base import Op
+from gpuload.ops.traits import ValueCheck
 from gpuload.ragged import Ragged
 
 
@@ -33,7 +34,8 @@ class Checks:
 
     def __init__(self, xp: ModuleType) -> None:
         self._xp = xp
-        self._questions: list[tuple[Op, Values, Any]] = []  # op, values, which rows are wrong
+        # What may be wrong, values, which rows are wrong.
+        self._questions: list[tuple[ValueCheck, Values, Any]] = []
         self._is_wrong = False  # of values on the host
         self._flag: Any = None  # the same of values on the device, there
         self._answer: NDArray[np.bool_] | None = (
@@ -48,8 +50,11 @@ class Checks:
             xp = np
         else:
             xp = self._xp
-        wrong = op.check(xp, values)
-        self._questions.append((op, values, wrong))
+        check = op.traits.check
+        if check is None:
+            raise RuntimeError(f"{op} takes all values")
+        wrong = check.rows(xp, values)
+        self._questions.append((check, values, wrong))
         if isinstance(wrong, np.ndarray):
             self._is_wrong |= bool(wrong.any())
         else:
@@ -69,7 +74,9 @@ class Checks:
         blocks = -(-len(wrong) // cuda.THREADS)
         if blocks:
             arguments = wrong, self._flag, np.int32(len(wrong))
-            devices.kernel(cuda.FLAG, "set_flag")((blocks,), (cuda.THREADS,), arguments)
+            devices.kernel(cuda.source("flag.cu"), "set_flag")(
+                (blocks,), (cuda.THREADS,), arguments
+            )
 
     def send(self) -> None:
         """Queue the copy of the answer to the host; nothing is asked after it."""
@@ -80,14 +87,14 @@ class Checks:
         """Raise ``RowError`` for the first row that was found wrong; waits until that is known."""
         if not self._is_wrong and not self._is_wrong_there():
             return
-        for op, values, wrong in self._questions:
+        for check, values, wrong in self._questions:
             rows = self._on_host(wrong)
             if rows.any():
                 row = int(rows.argmax())
-                raise op.complaint(self._on_host(values[row])).shift_rows(row)
+                raise check.error(self._on_host(values[row])).shift_rows(row)
 
     def _on_host(self, value: Any) -> Any:
-        """Return an array on the host, and what is no array of a GPU as it is."""
+        """Return an array on the host, and any other value as it is."""
         if self._xp is np or not isinstance(value, self._xp.ndarray):
             return value
         return value.get()

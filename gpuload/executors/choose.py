@@ -5,10 +5,10 @@ batches, in an executor.
 
     device   executor   decode    on the host                                behind it
     cpu      array                all ops
-    cpu      dali       device    what NumPy alone does                      DALI: decoding, too
+    cpu      dali       device    ops for NumPy alone                        DALI decodes, too
     cpu      dali       host      decoding, up to one size (`to_one_size`)   DALI
     gpu:N    array      host      decoding, up to one size                   CuPy
-    gpu:N    dali       device    what NumPy alone does                      DALI: decoding, too; CuPy
+    gpu:N    dali       device    ops for NumPy alone                        DALI decodes, too; CuPy
     gpu:N    dali       host      decoding, up to one size                   DALI; CuPy
 """
 
@@ -29,7 +29,7 @@ from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.executors.decoding import DEVICE, HOST, Conditions, place_by_rule
 from gpuload.graph.graph import Graph
 from gpuload.images.decode import codec
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, calls_python, has_dali_form, original
 from gpuload.spec import Field, Spec
 
 NAMES = ("auto", "array", "dali")
@@ -39,7 +39,7 @@ log = logging.getLogger("gpuload")
 
 
 class ExecutorRequest(NamedTuple):
-    """What a user asks for, and what is known of the machine and the files.
+    """The wishes of a user, and facts about the machine and the files.
 
     Attributes:
         executor: one of `NAMES`.
@@ -99,8 +99,8 @@ def choose(graph: Graph, device: str, request: ExecutorRequest = DEFAULT_REQUEST
             )
     if not graph.ops:
         return Choice("array", "", "there are no ops to run")
-    # What NumPy alone does is on the host wherever images are decoded: its errors do not speak of a
-    # place.
+    # Ops for NumPy alone are on the host wherever images are decoded: their errors do not speak of
+    # a place.
     before_numpy = _host_places(graph, device, "")
     _check_host(graph, before_numpy, device)
     decode, decode_reason = _place_to_decode(graph, device, request, before_numpy)
@@ -118,7 +118,7 @@ def _executor(
 ) -> tuple[str, str]:
     """Return the executor of the ops behind those on the host, and why; ``decoding`` is where
     images are, and why."""
-    of_dali = next((op for op in graph.ops if op.needs_dali), None)
+    of_dali = next((op for op in graph.ops if op.traits.execution.needs_dali), None)
     if of_dali is not None:
         if request.executor == "array":
             raise DeviceError(
@@ -138,7 +138,9 @@ def _executor(
         return request.executor, "asked for"
     place, place_reason = decoding
     if place == DEVICE:
-        return "dali", place_reason if device == "cpu" else "images are decoded on the GPU"
+        if device != "cpu":
+            place_reason = "images are decoded on the GPU"
+        return "dali", place_reason
     if device != "cpu":
         if place == HOST:
             return "array", "images are decoded on the host"
@@ -153,7 +155,7 @@ def _place_to_decode(
     graph: Graph, device: str, request: ExecutorRequest, before_numpy: Sequence[int]
 ) -> tuple[str, str]:
     """Return where images are decoded, and why; "" and "" where no op decodes any."""
-    decoding = [place for place, op in enumerate(graph.ops) if op.codec]
+    decoding = [place for place, op in enumerate(graph.ops) if op.traits.codec]
     if not decoding:
         return "", ""
     if request.decode == DEVICE:
@@ -162,7 +164,7 @@ def _place_to_decode(
         if request.decode == HOST:
             return HOST, "asked for"
         ops = [graph.ops[place] for place in graph.for_numpy]
-        behind = next((type(op).__name__ for op in ops if not op.codec), None)
+        behind = next((type(op).__name__ for op in ops if not op.traits.codec), None)
         if behind is None:
             return HOST, "the core alone decodes in this mode"
         return HOST, f"{behind} runs on NumPy, on the host"
@@ -179,7 +181,7 @@ def _place_to_decode(
 
 
 def _conditions(graph: Graph, device: str, request: ExecutorRequest) -> Conditions:
-    """Return what the rule looks at."""
+    """Return the conditions of the rule."""
     on_host = _host_places(graph, device, HOST)
     if codec() is not None:
         rows = ArrayRowExecutor(graph.part(on_host))
@@ -203,7 +205,7 @@ def _place_on_cpu(graph: Graph, request: ExecutorRequest) -> tuple[str, str]:
         return HOST, "asked for"
     if request.executor == "dali":
         return DEVICE, "asked for"
-    if any(op.needs_dali for op in graph.ops):
+    if any(op.traits.execution.needs_dali for op in graph.ops):
         return DEVICE, "DALI runs an op behind it"
     # Only where the other one is sound: a failure of both says something about the machine, not
     # about the choice.
@@ -227,7 +229,7 @@ def _check_on_device(
     Args:
         graph: the ops.
         device: ``"cpu"`` or ``"gpu:N"``.
-        request: what was asked for.
+        request: the wishes of the user.
         before_numpy: the places of the ops that run on NumPy, and of those before them.
     """
     call, remedy = f"decode='device' on {device}", "leave decode= out, or write decode='host'"
@@ -240,10 +242,12 @@ def _check_on_device(
             f"{call} with executor='array'", cause=cause, remedy=f"leave executor= out; or {remedy}"
         )
     # One that decodes labels, say, runs on NumPy itself, beside images that DALI decodes.
-    place = next((p for p in before_numpy if graph.ops[p].codec and p not in graph.for_numpy), None)
+    place = next(
+        (p for p in before_numpy if graph.ops[p].traits.codec and p not in graph.for_numpy), None
+    )
     if place is not None:
         behind = next(graph.ops[later] for later in graph.for_numpy if later > place)
-        if behind.calls_python:
+        if calls_python(behind):
             remedy += (
                 "; a function that takes arrays of CuPy is gl.ops.Python(function, on_device=True)"
             )
@@ -255,8 +259,8 @@ def _check_on_device(
 
 
 def heed_failures(graph: Graph, choice: Choice, device: str) -> tuple[Graph, str]:
-    """Return the graph as it works on this machine, and what `gpuload doctor` found, "" if nothing
-    of concern.
+    """Return the graph as it works on this machine, and the findings of `gpuload doctor`, "" if
+    nothing of concern.
 
     Where the executor fails at regions of images, it is the graph that decodes whole images, with
     the same pixels.
@@ -292,7 +296,7 @@ def split_ops(graph: Graph, choice: Choice, device: str) -> tuple[tuple[int, ...
 
     Args:
         graph: the ops.
-        choice: what ``choose`` chose.
+        choice: from ``choose``.
         device: ``"cpu"`` or ``"gpu:N"``.
     """
     every = range(len(graph.ops))
@@ -332,13 +336,13 @@ def part_behind(graph: Graph, on_host: Sequence[int]) -> Graph:
 def decoding_line(
     graph: Graph, on_host: Sequence[int], choice: Choice, device: str, batch_names: Sequence[str]
 ) -> dict[str, str]:
-    """Return the line of ``describe()`` that says where images are decoded, and what is uploaded;
-    {} without images.
+    """Return the line of ``describe()`` that says where images are decoded, and how much is
+    uploaded; {} without images.
 
     Args:
         graph: the ops.
         on_host: the places of those that run on the host.
-        choice: what ``choose`` chose.
+        choice: from ``choose``.
         device: ``"cpu"`` or ``"gpu:N"``.
         batch_names: the fields of a batch.
     """
@@ -376,7 +380,9 @@ def _images_behind(
     """Return the fields of images that the ops on the host leave to those behind them, or to a
     batch."""
     host, behind = graph.part(on_host), part_behind(graph, on_host)
-    later_names = behind.touched.union(host.spec_out.names if batch_names is None else batch_names)
+    if batch_names is None:
+        batch_names = host.spec_out.names
+    later_names = behind.touched.union(batch_names)
     return [host.spec_out[name] for name in _image_names(host) & later_names]
 
 
@@ -384,7 +390,7 @@ def _image_names(graph: Graph) -> set[str]:
     """Return the fields of images that ops of a graph decode, and of their copies."""
     names: set[str] = set()
     for op, on, outputs in zip(graph.ops, graph.targets, graph.outputs, strict=True):
-        names.update(name for name in outputs if op.codec or op.original(name, on) in names)
+        names.update(name for name in outputs if op.traits.codec or original(op, name, on) in names)
     return names
 
 
@@ -410,20 +416,22 @@ def in_dali(graph: Graph, device: str) -> tuple[int, ...]:
     for place, op in enumerate(graph.ops):
         names = graph.outputs[place]
         before = next((cause[name] for name in names if name in cause), None)
-        if op.has_dali_form and before is None:
+        if has_dali_form(op) and before is None:
             places.append(place)
             continue
-        if op.codec or op.needs_dali:
+        if op.traits.codec or op.traits.execution.needs_dali:
             raise SpecError(
                 f"{op} behind an op without a form in DALI",
                 cause=f"{before}; that one runs in its array form, behind all that DALI runs",
-                remedy=f"put {type(op).__name__} first, or give the other op lower(), its form in DALI",
+                remedy=f"put {type(op).__name__} first, or give the other op lower(), its form "
+                "in DALI",
             )
-        cause |= dict.fromkeys(names, f"{op} has no lower()" if before is None else before)
+        cause |= dict.fromkeys(names, before or f"{op} has no lower()")
     if graph.ops and not places:
         raise SpecError(
             f"executor='dali' for {', '.join(map(str, graph.ops))}"[:300],
-            cause=f"{next(iter(cause.values()))}, its form in DALI, and what is behind it runs in array forms, too",
+            cause=f"{next(iter(cause.values()))}, its form in DALI, and what is behind it runs "
+            "in array forms, too",
             remedy="leave executor= out",
         )
     return tuple(places)
@@ -438,7 +446,7 @@ def _without_dali(graph: Graph) -> set[str]:
     dali_fields = {
         name
         for op, on in zip(graph.ops, graph.outputs, strict=True)
-        if op.codec or op.needs_dali
+        if op.traits.codec or op.traits.execution.needs_dali
         for name in on
     }
     # To a fixed point: an image and its mask share a crop, the mask and a map share another op, and
@@ -461,20 +469,23 @@ def _check_host(graph: Graph, on_host: Sequence[int], device: str) -> None:
             graph.ops[place],
             graph.ops[next(later for later in (*graph.for_numpy, place) if later >= place)],
         )
-        if not op.needs_numpy and device != "cpu":
+        if not op.traits.execution.needs_numpy and device != "cpu":
             _check_stays(
                 op, graph.before(place), graph.specs[place].only(graph.targets[place]), device
             )
-        if op.needs_dali:
+        if op.traits.execution.needs_dali:
             raise SpecError(
                 f"{behind} behind {op}",
-                cause=f"the first runs on NumPy, on the host, before a batch goes to DALI on {device}; DALI alone runs "
+                cause="the first runs on NumPy, on the host, before a batch goes to DALI on "
+                f"{device}; DALI alone runs "
                 "the second",
-                remedy=f"put {type(behind).__name__} before {type(op).__name__}; or write gl.ops.Python(function, "
-                "on_device=True), where the function takes arrays of CuPy; or device='cpu', where the first runs "
+                remedy=f"put {type(behind).__name__} before {type(op).__name__}; or write "
+                "gl.ops.Python(function, "
+                "on_device=True), where the function takes arrays of CuPy; or device='cpu', "
+                "where the first runs "
                 "behind DALI",
             )
-    if any(op.codec for op in ops) and codec() is None:
+    if any(op.traits.codec for op in ops) and codec() is None:
         raise _no_codec()
 
 
@@ -487,8 +498,10 @@ def _check_stays(op: Op, before: Spec, after: Spec, device: str) -> None:
     if field is not None:
         raise DeviceError(
             f"{op} on {device}",
-            cause=f"field {field.name!r} would stay on the host, for no array library on a GPU has {field.dtype}",
-            remedy="leave the op out, and cast in the training step: tf.cast(images, tf.bfloat16), say",
+            cause=f"field {field.name!r} would stay on the host, for no array library on a GPU "
+            f"has {field.dtype}",
+            remedy="leave the op out, and cast in the training step: tf.cast(images, "
+            "tf.bfloat16), say",
         )
 
 
@@ -497,7 +510,7 @@ def _no_codec() -> MissingPackageError:
 
 
 def _check_dali(user: str, device: str) -> None:
-    """Raise ``MissingPackageError`` if DALI is not installed, for what needs it."""
+    """Raise ``MissingPackageError`` if DALI is not installed, for its user."""
     if not _has_dali():
         raise missing_package(
             "nvidia-dali", needed_for=user, remedy=driver.install_packages(device)

@@ -6,8 +6,8 @@ Host    The core decodes in the workers, up to the op that gives images one size
         CPU.
 Device  DALI decodes on the GPU, whole images: 3.7 ms of its threads for one on an H100, with pixels
         of its own.
-Rule    The ops, the formats of the files, the packages, the cores for each GPU, and what
-        `gpuload doctor` found decide; no measurement does, so that a program has the same pixels
+Rule    The ops, the formats of the files, the packages, the cores for each GPU, and the findings of
+        `gpuload doctor` decide; no measurement does, so that a program has the same pixels
         when it is started again.
 """
 
@@ -39,7 +39,7 @@ CPU_ENDINGS = frozenset(
 
 
 class Conditions(NamedTuple):
-    """What the rule looks at.
+    """The conditions of the rule.
 
     Attributes:
         has_dali: DALI is installed.
@@ -49,7 +49,7 @@ class Conditions(NamedTuple):
         wants_hardware: an op asks for the GPU's hardware decoder.
         num_cores: for each GPU.
         endings: of the names of files, in lower case, ``".jpg"``; empty where no file is an image.
-        host_fault, device_fault: what `gpuload doctor` found of the one and of the other; "" for no
+        host_fault, device_fault: the findings of `gpuload doctor` about them; "" for no
             fault.
     """
 

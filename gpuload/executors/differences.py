@@ -1,13 +1,13 @@
-"""Differences: what an executor made, beside what the array forms of the ops make on the CPU.
+"""Differences: results of an executor, beside those of the ops' array forms on the CPU.
 
     Oracle(graph, names)        makes records again, op by op and record by record
     bounds_of(graph, ...)       how far the fields of a batch may be from that
     difference(x, y, bound)     where they are further apart, in words
 
 The oracle has none of the compiled stages that the array executor has on a CPU: no fused pass, no
-tiles, no threads of the core, no regions of images. So it can audit that executor, too. An op whose
-array form is one call of the core, as a resize, is that call there as well; tests hold these calls
-to NumPy.
+tiles, no threads of the core, no regions of images. So it can audit that executor, too. An op with
+an array form is one call of the core, as a resize, is that call there as well; tests hold these
+calls to NumPy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuload.executors.array.values import as_values, run_joint
 from gpuload.executors.checks import Checks
 from gpuload.graph.graph import Graph
 from gpuload.kernels import walk
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import Draw, Op, calls_python, original
 from gpuload.ops.bounds import (
     EXACT,
     MILD,
@@ -44,8 +44,8 @@ TINY = {
     "f2": 6e-8,
     "f4": 1.2e-38,
     "f8": 0.0,
-}  # of a float: what differs by no more may do so on another device
-WIDE = 257  # of uint16: what a level of 255 is
+}  # of a float: so far another device may differ
+WIDE = 257  # of uint16: one level of 255
 HALF_STEP = 2.0**-10  # of a float16, as a part of it
 MOST_CHARACTERS = 60  # of a value in a message
 
@@ -66,7 +66,7 @@ class Oracle:
     def __init__(self, graph: Graph, names: Sequence[str]) -> None:
         self.refusals: dict[str, Op] = {}
         for name in names:
-            op = next((op for op in graph.only([name]).ops if op.needs_dali), None)
+            op = next((op for op in graph.only([name]).ops if op.traits.execution.needs_dali), None)
             if op is not None:
                 self.refusals[name] = op
         self.names = tuple(name for name in names if name not in self.refusals)
@@ -84,13 +84,13 @@ class Oracle:
         """
         graph, now = self.graph, dict(fields)
         for place, (op, draw) in enumerate(zip(graph.ops, draws, strict=True)):
-            if op.joint:
+            if op.traits.joint:
                 on = {name: self._column(place, name, now[name]) for name in graph.targets[place]}
                 now |= run_joint(graph, place, np, on, draw)
                 continue
             for name in graph.targets[place]:
                 op_on_field = graph.op_on(place, name)
-                if op.checks:
+                if op.traits.check:
                     checks = Checks(np)
                     checks.ask(op_on_field, self._column(place, name, now[name]))
                     checks.answer()
@@ -117,27 +117,27 @@ def bounds_of(
     """Return how far the fields of a batch may be from the array forms of the ops.
 
     A difference that an op may make is carried through the ops behind it. Those that move values,
-    or multiply them (crop, flip, Normalize: what folds into a walk), keep it, or multiply it, too.
-    A resize makes means of values. Others may make more of a difference.
+    or multiply them (crop, flip, Normalize: ops that fold into a walk), keep it, or multiply it,
+    too. A resize makes means of values. Others may make more of a difference.
 
     Args:
         graph: the ops.
         names: the fields.
-        party_of: returns who runs the op at a place, ``"dali on gpu"``.
+        party_of: returns the executor and device of the op at a place, ``"dali on gpu"``.
     """
     now = dict.fromkeys(graph.spec_in.names, EXACT)
     for place, op in enumerate(graph.ops):
         before, on = dict(now), graph.targets[place]
-        copies = any(op.original(name, on) != name for name in graph.outputs[place])
+        copies = any(original(op, name, on) != name for name in graph.outputs[place])
         for name in graph.outputs[place]:
             if copies:
-                now[name] = before.get(op.original(name, on), EXACT)
-            elif op.joint:
+                now[name] = before.get(original(op, name, on), EXACT)
+            elif op.traits.joint:
                 now[name] = _worst([loosen_bound(before[target], _growth(op)) for target in on])
             else:
                 now[name] = _carried(graph, place, name, before[name])
-            bound = stated_bound(op.bounds, party_of(place))
-            if op.codec and graph.specs[place][name].dtype == np.uint16:
+            bound = stated_bound(op.traits.bounds, party_of(place))
+            if op.traits.codec and graph.specs[place][name].dtype == np.uint16:
                 bound = scale_bound(bound, WIDE)
             now[name] = join_bounds(now[name], _of_record(bound, graph.specs[place][name]))
     return {name: now[name] for name in names}
@@ -174,9 +174,9 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
         graph.empty_draws[place],
         walk.begin(graph.before(place)[name], 0),
     )
-    if (
-        op.resample(draw, np.empty((0, 2), np.int32)) is not None
-    ):  # means of values, which are rounded
+    forms = op.forms(graph.before(place)[name])
+    # Means of values, which are rounded.
+    if forms.resample(draw, np.empty((0, 2), np.int32)) is not None:
         if graph.specs[place][name].dtype.kind in "iu":
             rounding = 1
         else:
@@ -185,7 +185,7 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
     if begin is None:
         path = None
     else:
-        path = op.fold(begin, draw)
+        path = forms.fold(begin, draw)
     if path is None:
         return loosen_bound(bound, _growth(op))
     if path.scale is None:
@@ -194,11 +194,10 @@ def _carried(graph: Graph, place: int, name: str, bound: Bound) -> Bound:
 
 
 def _growth(op: Op) -> Growth:
-    """Return what an op may make of differences; of an op of the user's nothing is known."""
-    inner: Sequence[Op] = getattr(op, "inner", ())
-    is_foreign = op.calls_python or not type(op).__module__.startswith("gpuload.")
+    """Return how an op may enlarge differences; of an op of the user's nothing is known."""
+    inner = [part for way in op.traits.ways for part in way]
     if (
-        is_foreign
+        calls_python(op)
         or type(op).__name__ in STRETCHING
         or any(_growth(part) is STRETCH for part in inner)
     ):
@@ -213,8 +212,8 @@ def difference(actual: Any, expected: Any, bound: Bound, axes: str = "") -> str:
         actual: of a record, as the executor made it, on the host.
         expected: the same, as the array forms make it.
         bound: the largest difference.
-        axes: what each axis is, ``"HWC"``, ``"NHWC"`` of several records: means are those of a
-            channel of a record. "" where that is not known: those of all values.
+        axes: the letter of each axis, ``"HWC"``, ``"NHWC"`` of several records: means are those of
+            a channel of a record. "" where that is not known: those of all values.
     """
     x, y = np.asarray(actual), np.asarray(expected)
     if (
@@ -285,12 +284,14 @@ def _mean_sentence(
 
 
 def _gains(bound: Bound, axes: str, shape: tuple[int, ...]) -> Any:
-    """Return what the differences of each value may be multiplied by: 1, or a number for each
+    """Return the largest factor of the differences of each value: 1, or a number for each
     channel."""
     place = axes.find("C")
     if place < 0 or len(bound.gains) != shape[place] or min(bound.gains) <= 0:
         return 1.0
-    return np.reshape(bound.gains, [-1 if axis == place else 1 for axis in range(len(shape))])
+    lengths = [1] * len(shape)
+    lengths[place] = -1
+    return np.reshape(bound.gains, lengths)
 
 
 def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
@@ -308,8 +309,8 @@ def _distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def axes_of(field: Field) -> str:
-    """Return what each axis of a field's values is; "" where that is not known and nothing shows
-    it."""
+    """Return the letters of the axes of a field's values; "" where they are not known and nothing
+    shows it."""
     if field.axes or field.shape is None or len(field.shape) != 3:
         return field.axes
     if field.is_channels_first:
@@ -353,15 +354,12 @@ def _differs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _sentence(x: NDArray[Any], y: NDArray[Any], wrong: NDArray[np.bool_], about: str) -> str:
-    """Return how many values are wrong, and the first of them with what it should be."""
+    """Return how many values are wrong, and the first of them with its expected value."""
     first = tuple(int(axis) for axis in np.unravel_index(int(wrong.argmax()), wrong.shape))
-    if first:
-        place = f"the one at {list(first)}"
-    else:
-        place = "it"
-    texts = [
-        repr(z[first].item() if z.dtype.kind in "biufc" else z[first])[:MOST_CHARACTERS]
-        for z in (x, y)
-    ]
-    count = int(np.count_nonzero(wrong))
-    return f"{count:,} of {wrong.size:,} values differ: {place} is {texts[0]}, and should be {texts[1]}{about}"
+    place = f"the one at {list(first)}" if first else "it"
+    values = [z[first] for z in (x, y)]
+    if x.dtype.kind in "biufc":
+        values = [value.item() for value in values]
+    actual, expected = (repr(value)[:MOST_CHARACTERS] for value in values)
+    counts = f"{int(np.count_nonzero(wrong)):,} of {wrong.size:,} values differ"
+    return f"{counts}: {place} is {actual}, and should be {expected}{about}"

@@ -1,4 +1,4 @@
-"""Trials: what `gpuload doctor`, or an audit, found out about the decoding of images on this
+"""Trials: findings of `gpuload doctor`, or of an audit, about the decoding of images on this
 machine.
 
 Failures of formats, in one file:
@@ -8,14 +8,14 @@ File     One in the cache folder for each machine and set of versions (``stamp``
          private to its user, as all kept files.
 Use      ``executor="auto"`` does not choose an executor that failed on the CPU where the other one
          did not. Where it failed at regions alone, whole images are decoded and cut, with the same
-         pixels. ``Loader.describe`` and a warning in the log name what failed. ``GPULOAD_DOCTOR=0``
-         switches this off.
+         pixels. ``Loader.describe`` and a warning in the log name the failures.
+         ``GPULOAD_DOCTOR=0`` switches this off.
 
 Verdicts on the decoders of GPUs, a file each, of the same form:
 File     One for each machine, set of versions, driver, card and decoder. A decoder without one is
          not known.
-Use      The first batches of a place whose decoder is not known are audited whole, which gives its
-         verdict. Where it is bad, a loader with that decoder is refused.
+Use      The first batches of a place with a decoder that is not known are audited whole: that gives
+         its verdict. Where it is bad, a loader with that decoder is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a decoder of images on a GPU.
+    """The findings about a decoder of images on a GPU.
 
     Attributes:
         is_good: True if all images had the pixels of the CPU, within the bound of
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def save(failures: Sequence[Failure]) -> str:
-    """Store what failed on this machine, in place of what was stored before; return the path of the
+    """Store the failures on this machine, in place of those before; return the path of the
     file.
 
     Raises:
@@ -121,7 +121,9 @@ def load_verdict(decoder: str, card: str) -> Verdict | None:
     """Return the verdict on a decoder on a card, with the driver and the versions of now; None if
     there is none."""
     content = _read(decoder=decoder, card=card)
-    return Verdict(**content[0]) if content else None
+    if not content:
+        return None
+    return Verdict(**content[0])
 
 
 def is_off() -> bool:
@@ -151,7 +153,7 @@ def _write_error(path: str, error: OSError) -> FileError:
 
 
 def load(executor: str, device: str) -> tuple[Failure, ...]:
-    """Return what failed in an executor on this machine, with the versions that are installed now.
+    """Return the failures of an executor on this machine, with the versions that are installed now.
 
     Args:
         executor: its name.
@@ -164,7 +166,7 @@ def load(executor: str, device: str) -> tuple[Failure, ...]:
 
 
 def whole_failure(executor: str, device: str) -> Failure | None:
-    """Return the first format whose whole images an executor does not decode on a device; see
+    """Return the first format of which an executor decodes no whole images on a device; see
     `load`."""
     return next((failure for failure in load(executor, device) if not failure.is_region), None)
 
@@ -190,7 +192,8 @@ def _read(**words: str) -> list[dict[str, Any]] | None:
 
 
 def stamp() -> dict[str, str]:
-    """Return what the failures depend on: the machine, its driver, and the versions of packages."""
+    """Return the facts that failures depend on: the machine, its driver, and the versions of
+    packages."""
     about = {
         "machine": platform.node(),
         "system": platform.platform(),
@@ -200,7 +203,7 @@ def stamp() -> dict[str, str]:
         about["driver"] = file.readline().strip()
     metadata = signalsafe.import_package(
         "importlib.metadata"
-    )  # it takes a fifth of what gpuload takes
+    )  # it takes a fifth of the time of gpuload
     for name in DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             about[name] = metadata.version(name)
@@ -208,7 +211,7 @@ def stamp() -> dict[str, str]:
 
 
 def _place(**words: str) -> tuple[str, dict[str, str]]:
-    """Return the path of a file, and what it must have been written for: that, and what ``words``
+    """Return the path of a file, and the facts that it is about: these, and those that ``words``
     say."""
     origin = stamp() | words
     digest = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]

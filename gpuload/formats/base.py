@@ -2,7 +2,7 @@
 
     call, open_paths, folder    its reader
     sniff                       how its files are recognized by their bytes
-    records                     what a record is, for the pages of the docs
+    records                     the meaning of a record, for the pages of the docs
     open_for_check, salvage     how damage in its files is listed
     writer                      its writer, which also compares a file with the values written to it
 
@@ -104,8 +104,8 @@ class Format:
         known_by: ``"bytes"``: a magic or a checksum. ``"description"``: a file that stands beside
             the file, which decides before any bytes do. ``"text"``: the file is text, which is
             looked at last.
-        records: for the pages of the docs: ways to write the call, as ``"gl.text(paths)"``, and what
-            one record then is, in Markdown.
+        records: for the pages of the docs: ways to write the call, as ``"gl.text(paths)"``, and the
+            meaning of one record then, in Markdown.
         open_paths: returns the source of paths where ``call`` has other arguments.
         compressions: the compressions of whole files that ``open`` unpacks.
         hint: the call for a file of this format that was not recognized, in words; "" if its files

@@ -14,11 +14,11 @@
     structs                       a field for each member, ``"outer.inner"``; of Hugging Face's
                                   images the bytes
 
-Large types and views are as those without. What a record cannot hold is refused by name: missing
+Large types and views are as those without. These are refused by name: missing
 values without a default, decimals, maps, unions, lists of lists that vary along several axes, two
-columns whose names are one.
+columns of one name.
 
-Dtypes   Files whose columns have different dtypes have the one that holds all values of both, int64
+Dtypes   Files with different dtypes of a column have the one that holds all values of both, int64
          for int32 and int64, and the log says so; others are refused. ``dtypes=`` says another one,
          which must hold each value.
 Defaults stand for missing values also where these are in a dictionary or in run ends
@@ -40,7 +40,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import ModuleType
@@ -87,7 +87,7 @@ OFFSET_BYTES = 8  # of a text, a list, or another value of varying length, besid
 HEAD_BYTES = 64  # of a value, which tell whether it is an image
 INDEX = re.compile(
     r"__index_level_\d+__"
-)  # what pandas and PyArrow call the labels of rows that have no name
+)  # The name that pandas and PyArrow give to labels of rows without one.
 # PyArrow's words, in errors:
 FIXED_LISTS = re.compile(
     "Expected all lists to be of size="
@@ -153,7 +153,7 @@ class UnpackLimit:
 
 @dataclass(frozen=True)
 class DatasetFeatures:
-    """What the metadata of the library `datasets` say of columns.
+    """The features of columns in the metadata of the library `datasets`.
 
     Attributes:
         shapes: of columns of arrays.
@@ -216,24 +216,21 @@ def check_arguments(
                 cause="it is a dict from names of columns",
                 remedy='write {"x": ...}',
             )
-    return {
+    arguments = {
         "fields": names,
         "shapes": dict(shapes or {}),
         "defaults": {name: plain_default(value) for name, value in (defaults or {}).items()},
         "cache_bytes": check_cache_bytes(call, cache_bytes),
-        # Named only where they are said: the fingerprints of manifests from before there were these
-        # are by the others.
-        **(
-            {}
-            if (partitions := check_partitions(call, partitions)) is None
-            else {"partitions": partitions}
-        ),
-        **(
-            {"dtypes": {name: _checked_dtype(call, name, value) for name, value in dtypes.items()}}
-            if dtypes
-            else {}
-        ),
     }
+    # Named only where they are said: the fingerprints of manifests from before there were these are
+    # by the others.
+    if (partitions := check_partitions(call, partitions)) is not None:
+        arguments["partitions"] = partitions
+    if dtypes:
+        arguments["dtypes"] = {
+            name: _checked_dtype(call, name, value) for name, value in dtypes.items()
+        }
+    return arguments
 
 
 def _checked_dtype(call: str, name: str, value: Any) -> np.dtype[Any]:
@@ -265,7 +262,7 @@ def columns_of_files(
     arguments: Mapping[str, Any],
     images: Mapping[str, bool] | None = None,
 ) -> list[list[Column]]:
-    """Return the columns of each file, whose fields are the same.
+    """Return the columns of each file; their fields are the same.
 
     Args:
         call: the reader, ``"gl.parquet"``.
@@ -278,17 +275,20 @@ def columns_of_files(
         SpecError: the files differ in a field.
     """
     columns, images, index_columns = list[list[Column]](), images or {}, dict[str, None]()
-    dtypes = arguments.get("dtypes") or {}
+    dtypes, fields = arguments.get("dtypes") or {}, arguments["fields"] or None
+    image_names = {name for name, is_image in images.items() if is_image}
 
     def first(path: Path) -> list[Any]:
-        return [] if columns or ".".join(path) in images else tables[0].first(path)
+        if columns or ".".join(path) in images:
+            return []
+        value: list[Any] = tables[0].first(path)
+        return value
 
     for table in tables:
         with as_refusal(table.title, table.files, table.number):
             description = table.description
-            fields = arguments["fields"] or (
-                tuple(column.field.name for column in columns[0]) if columns else None
-            )
+            if not columns:
+                image_names |= description.images
             if fields is None:
                 fields, index_columns = without_index(table.schema)
             file_columns = columns_of(
@@ -299,11 +299,12 @@ def columns_of_files(
                 shapes={**description.shapes, **arguments["shapes"]},
                 defaults=arguments["defaults"],
                 dtypes=dtypes,
-                images=[c.field.name for c in columns[0] if c.field.encoded]
-                if columns
-                else description.images | {name for name, is_image in images.items() if is_image},
+                images=image_names,
                 first=first,
             )
+        if not columns:
+            fields = tuple(column.field.name for column in file_columns)
+            image_names = {column.field.name for column in file_columns if column.field.encoded}
         columns.append(file_columns)
     if index_columns:
         log.warning(
@@ -398,7 +399,7 @@ def _differing_columns(
 
 
 def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
-    """Return a column whose values become those of another dtype; None: it stays as it is."""
+    """Return a column with values of another dtype; None: it stays as it is."""
     if dtype is None or dtype == column.field.dtype:
         return column
     if column.dtype is None:
@@ -412,7 +413,7 @@ def _with_dtype(column: Column, dtype: np.dtype[Any] | None) -> Column:
 
 
 def describe_features(metadata: Mapping[bytes, bytes] | None) -> DatasetFeatures:
-    """Return what the metadata of a schema say in the form of `datasets`; nothing if they have
+    """Return the features that `datasets` wrote into the metadata of a schema; none if they have
     another form."""
     try:
         return describe_types(
@@ -423,7 +424,7 @@ def describe_features(metadata: Mapping[bytes, bytes] | None) -> DatasetFeatures
 
 
 def describe_types(features: Mapping[str, Any]) -> DatasetFeatures:
-    """Return what the features of a dataset say, in the form of ``Features.to_dict()``."""
+    """Return the features of a dataset from the form of ``Features.to_dict()``."""
     kinds = {name: feature for name, feature in features.items() if isinstance(feature, dict)}
     shapes = {
         name: tuple(feature["shape"])
@@ -453,9 +454,7 @@ def classes_of(tables: Sequence[Any], columns: Sequence[Column]) -> tuple[str, .
         SpecError: files differ in these.
     """
     remedy = "write the files with one list of names: dataset.cast_column('label', datasets.ClassLabel(names=[...]))"
-    classes = dict[
-        bytes, tuple[str, ...]
-    ]()  # by what the metadata say, which most files have alike
+    classes = dict[bytes, tuple[str, ...]]()  # by the metadata, which most files have alike
     parts = list[tuple[str, tuple[str, ...]]]()
     for table in tables:
         metadata = table.schema.metadata or {}
@@ -506,23 +505,17 @@ def columns_of(
     leaves = list(_leaves((), schema))
     types, images_of_structs = dict(leaves), _images_of_structs(leaves)
     names = _paths_by_name(types)
-    counts = Counter(
-        ".".join(path[:-1] if path[:-1] in images_of_structs else path) for path, _ in leaves
-    )
+    counts = Counter(_name_of(path, images_of_structs) for path, _ in leaves)
     order = list(names)
-    check_names(place, (*(order if fields is None else fields), *shapes, *defaults, *dtypes), order)
+    chosen_names = order if fields is None else fields
+    check_names(place, (*chosen_names, *shapes, *defaults, *dtypes), order)
     columns = []
-    for name in order if fields is None else fields:
+    for name in chosen_names:
+        path, arrow_type = names[name], types[names[name]]
+        is_image = path[:-1] in images_of_structs
         try:
-            if not name:
-                raise SpecError(
-                    "a column has no name",
-                    cause="each field has a name, by which it is read",
-                    remedy="rename it with PyArrow, and write the file anew",
-                )
-            if counts[name] > 1 and names[name][:-1] not in images_of_structs:
-                raise _same_name(name)
-            path, arrow_type = names[name], types[names[name]]
+            if not name or (counts[name] > 1 and not is_image):
+                raise _name_error(name)
             column = _column(
                 name, path, arrow_type, shapes.get(name), defaults.get(name), dtypes.get(name)
             )
@@ -534,17 +527,12 @@ def columns_of(
             ]
             if fields is None and rest:
                 error.remedy += f"; fields={rest} leaves it out"
-            else:
-                error.remedy += ""
             raise error.within(place) from None
-        is_bytes = (column.field.dtype, column.field.shape) == (
-            UINT8,
-            (None,),
-        ) and "binary" in _kind(arrow_type)
-        if is_bytes and (
-            name in images or path[:-1] in images_of_structs or any(map(_is_image, first(path)))
-        ):
-            column = Column(column.field.with_(encoded=True), column.path, None, column.default)
+        is_bytes = (column.field.dtype, column.field.shape) == (UINT8, (None,))
+        if is_bytes and "binary" in _kind(arrow_type):
+            is_image = is_image or name in images or any(map(_is_image, first(path)))
+            if is_image:
+                column = Column(column.field.with_(encoded=True), column.path, None, column.default)
         columns.append(replace(column, call=call))
     return columns
 
@@ -583,13 +571,27 @@ def _paths_by_name(types: Mapping[Path, Any]) -> dict[str, Path]:
     struct."""
     images = _images_of_structs(types.items())
     return {
-        ".".join(path[:-1] if path[:-1] in images else path): path
+        _name_of(path, images): path
         for path in types
         if path[:-1] not in images or path[-1] == "bytes"
     }
 
 
-def _same_name(name: str) -> SpecError:
+def _name_of(path: Path, images: Collection[Path]) -> str:
+    """Return the name of the field of a column; images are the paths of structs that are such."""
+    if path[:-1] in images:
+        path = path[:-1]
+    return ".".join(path)
+
+
+def _name_error(name: str) -> SpecError:
+    """Return the error for a column without a name, or with the name of another column."""
+    if not name:
+        return SpecError(
+            "a column has no name",
+            cause="each field has a name, by which it is read",
+            remedy="rename it with PyArrow, and write the file anew",
+        )
     return SpecError(
         f"two columns have the name {name!r}",
         cause="one is a member of a struct, and has the name of its struct and a dot in front of its own; or both are "
@@ -650,11 +652,8 @@ def _column(
         )
     file_dtype = None
     if dtype is not None and dtype != field.dtype:
-        is_time = dtype.kind in "mM"
-        if is_time:
-            is_converted = field.dtype.kind == dtype.kind
-        else:
-            is_converted = field.dtype.kind in "biuf"
+        kinds = dtype.kind if dtype.kind in "mM" else "biuf"
+        is_converted = field.dtype.kind in kinds
         if not is_converted or field.text or "binary" in _kind(arrow_type):
             raise SpecError(
                 f"dtypes: {name!r} is {arrow_type}",
@@ -664,7 +663,9 @@ def _column(
         field, file_dtype = field.with_(dtype=dtype), field.dtype
     if default is not None:
         default = _fitting_default(name, field, arrow_type, default)
-    return Column(field, path, None if shape is None else tuple(shape), default, file_dtype)
+    if shape is not None:
+        shape = tuple(shape)
+    return Column(field, path, shape, default, file_dtype)
 
 
 def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> Any:
@@ -702,8 +703,8 @@ def _fitting_default(name: str, field: Field, arrow_type: Any, default: Any) -> 
 
 
 def _check_list(field: Field, default: Any) -> None:
-    """Raise ``UnfitDefault`` for a default of lists whose elements are none of the field's, or of
-    another shape."""
+    """Raise ``UnfitDefault`` for a default of lists with elements that the field does not hold, or
+    of another shape."""
     if not isinstance(default, (list, tuple)):
         raise UnfitDefault("it is no list")
     if field.text:
@@ -743,7 +744,7 @@ def _example_of(field: Field, kind: str) -> str:
 
 
 def _kind(arrow_type: Any) -> str:
-    """Return the kind of a type in one word, dictionaries and extensions taken for what they stand
+    """Return the kind of a type in one word, of dictionaries and extensions that of their values
     for."""
     text = str(_plain_type(arrow_type))
     return text.partition("<")[0].partition("[")[0]
@@ -795,19 +796,17 @@ def _field(name: str, arrow_type: Any) -> Field:
     if kind == "fixed_size_binary":
         return Field(name, UINT8, (plain.byte_width,))
     dtype = _dtype(kind, plain)
+    if kind == "null":
+        raise _refusal(name, arrow_type, "all of its values are missing")
     if dtype is None:
-        raise _refusal(
-            name,
-            arrow_type,
-            "all of its values are missing" if kind == "null" else "it has no form here",
-        )
-    return Field(name, dtype, (), zone=_zone_of(plain) if dtype.kind == "M" else "")
+        raise _refusal(name, arrow_type, "it has no form here")
+    return Field(name, dtype, (), zone=_zone_of(plain, dtype))
 
 
-def _zone_of(plain: Any) -> str:
-    """Return the attribute ``zone`` of a field of dates or times."""
+def _zone_of(plain: Any, dtype: np.dtype[Any]) -> str:
+    """Return the attribute ``zone`` of a field, which those of dates and times have."""
     zone = getattr(plain, "tz", None)
-    if zone == UNKNOWN_ZONE:
+    if dtype.kind != "M" or zone == UNKNOWN_ZONE:
         return ""
     return "UTC" if zone else "local"
 
@@ -815,7 +814,8 @@ def _zone_of(plain: Any) -> str:
 def _dtype(kind: str, plain: Any) -> np.dtype[Any] | None:
     """Return NumPy's dtype of numbers, dates and times; None for other types."""
     if kind in ("timestamp", "duration", "time32", "time64"):
-        return np.dtype(f"{'M' if kind == 'timestamp' else 'm'}8[{plain.unit}]")
+        code = "M8" if kind == "timestamp" else "m8"
+        return np.dtype(f"{code}[{plain.unit}]")
     names = {
         "halffloat": "f2",
         "float": "f4",
@@ -895,6 +895,18 @@ def as_damage(place: str, files: Files | None = None, number: int = 0) -> Iterat
             cause = f"it is not supported by PyArrow, or its bytes changed: {text}"
             remedy = "write it anew in another encoding, with the program that wrote it; or copy it again"
         raise DamagedBlockError(place, cause=cause, remedy=remedy) from None
+
+
+@contextlib.contextmanager
+def as_damage_of(table: Any, place: str) -> Iterator[None]:
+    """Make errors of PyArrow about a piece of a file ours, with the name of the piece in each."""
+    try:
+        with as_damage(place, table.files, table.number):
+            yield
+    except GpuloadError as error:
+        if error.what.startswith(table.path):
+            raise
+        raise error.within(place) from None
 
 
 @contextlib.contextmanager
@@ -1002,7 +1014,7 @@ def _with_default(column: Column, array: Any, default: Array) -> Array:
     """Return single numbers, of which missing ones are the default."""
     arrow = signalsafe.import_package("pyarrow")
     is_missing = array.is_null().to_numpy(zero_copy_only=False)
-    # The same memory without its bits of missing values, whose places hold any numbers.
+    # The same memory without its bits of missing values: their places hold any numbers.
     buffers = [None, *array.buffers()[1:]]
     whole = arrow.Array.from_buffers(
         array.type, len(array), buffers, null_count=0, offset=array.offset
@@ -1010,7 +1022,7 @@ def _with_default(column: Column, array: Any, default: Array) -> Array:
     numbers = _flat(column, whole, None)
     if (
         column.dtype is not None
-    ):  # what stands in these places is no value, and need not be one of another dtype
+    ):  # these places hold any bytes, which need not be values of another dtype
         numbers = np.array(numbers)
         numbers[is_missing] = np.zeros((), numbers.dtype)
     result = np.array(in_field_dtype(column, numbers))
@@ -1049,7 +1061,8 @@ def plain_values(array: Any, room: UnpackLimit | None) -> Any:
             if room is not None:
                 sizes = _sizes_of(array.dictionary, room)
                 places = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
-                room.check(int(sizes[places].sum()) if sizes.size else 0)
+                if sizes.size:
+                    room.check(int(sizes[places].sum()))
             if _is_undecodable(array.dictionary):
                 values = _decodable(array.dictionary, room)
                 array = type(array).from_arrays(array.indices, values)
@@ -1154,17 +1167,23 @@ def _present(
     """
     array = plain_values(array, room)
     if array.null_count:
-        name, gaps = column.field.name, "elements of its lists" if is_element else "values"
-        default = f"{{{name!r}: {_example_of(column.field, _kind(array.type))}}}"
+        name = column.field.name
+        if is_element:
+            gaps, remedy = (
+                "elements of its lists",
+                "write the file anew, with a value in their place",
+            )
+        else:
+            default = f"{{{name!r}: {_example_of(column.field, _kind(array.type))}}}"
+            gaps, remedy = (
+                "values",
+                f"say what stands for them: {column.call}(..., defaults={default})",
+            )
         raise SpecError(
             f"column {name!r}: {array.null_count} {gaps} are missing",
             cause="a record has no place for a missing value",
-            remedy=(
-                "write the file anew, with a value in their place; or"
-                if is_element
-                else f"say what stands for them: {column.call}(..., defaults={default}); or"
-            )
-            + " leave the column out: fields=[...] has the names of those that are read",
+            remedy=f"{remedy}; or leave the column out: fields=[...] has the names of those that are "
+            "read",
         )
     return array
 
@@ -1222,7 +1241,8 @@ def _without_views(array: Any, room: UnpackLimit | None) -> Any:
     """Return texts or binary values with offsets of 64 bits."""
     if room is not None and "view" in str(array.type):  # many of which may show the same bytes
         room.check(int(_lengths_of_views(array).sum()))
-    return array.cast("large_binary" if "binary" in str(array.type) else "large_string")
+    is_binary = "binary" in str(array.type)
+    return array.cast("large_binary" if is_binary else "large_string")
 
 
 def _lengths_of_views(array: Any) -> Indices:

@@ -24,7 +24,8 @@ FOREIGN = {
     ),
     b"MATLAB 5.0 MAT-file": (
         "a MAT-file of version 5",
-        "save it in MATLAB with '-v7.3', which gl.hdf5 reads; or read it with scipy.io.loadmat, and pass its arrays "
+        "save it in MATLAB with '-v7.3', which gl.hdf5 reads; or read it with scipy.io.loadmat, "
+        "and pass its arrays "
         "to gl.arrays",
     ),
     **{

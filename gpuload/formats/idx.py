@@ -84,16 +84,19 @@ def idx(paths: Paths | None = None, /, **fields: Paths) -> Source:
         SpecError: there is no field; the files of one field have different dtypes or row shapes;
             two fields have different numbers of records.
     """
-    field_paths = {**({} if paths is None else {ONE_FIELD: paths}), **fields}
-    if not field_paths or (paths is not None and ONE_FIELD in fields):
+    field_paths = dict(fields)
+    form = 'gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")'
+    if paths is not None:
+        if ONE_FIELD in fields:
+            raise SpecError(
+                f"gl.idx with two fields {ONE_FIELD!r}",
+                cause=f"paths without a name are the field {ONE_FIELD!r}",
+                remedy=f"write {form}",
+            )
+        field_paths = {ONE_FIELD: paths, **fields}
+    if not field_paths:
         raise SpecError(
-            "gl.idx() without files"
-            if not field_paths
-            else f"gl.idx with two fields {ONE_FIELD!r}",
-            cause="each field has files"
-            if not field_paths
-            else f"paths without a name are the field {ONE_FIELD!r}",
-            remedy='write gl.idx(image="train-images-idx3-ubyte.gz", label="train-labels-idx1-ubyte.gz")',
+            "gl.idx() without files", cause="each field has files", remedy=f"write {form}"
         )
     sources = [_field(name, files) for name, files in field_paths.items()]
     _check_lengths(sources)
@@ -196,7 +199,7 @@ def _read(paths: Paths) -> tuple[Sequence[str], Files, list[IdxHeader]]:
 
 
 def _from_manifest(listing: manifest.Manifest) -> tuple[Sequence[str], Files, list[IdxHeader]]:
-    """Return the same of the files of a manifest, whose headers differ in the number of records
+    """Return the same of the files of a manifest; their headers differ in the number of records
     alone."""
     kind, shape = listing.about.get("type"), listing.about.get("shape")
     is_shape = (
@@ -299,9 +302,10 @@ def _sniff(beginning: Beginning) -> Match | None:
     # Four bytes of small numbers begin many other files: the size has to fit, too.
     if num_bytes is None or (num_bytes != beginning.num_bytes and not beginning.compression):
         return None
-    return Match(
-        f"IDX in {beginning.compression}" if beginning.compression else "IDX", "gl.idx(x=...)"
-    )
+    title = "IDX"
+    if beginning.compression:
+        title = f"IDX in {beginning.compression}"
+    return Match(title, "gl.idx(x=...)")
 
 
 def _file_bytes(head: bytes) -> int | None:
@@ -324,7 +328,8 @@ IDX = Format(
     idx,
     _sniff,
     records={
-        "gl.idx(image=path, label=path)": "a record of MNIST's format, a file for each field, packed "
+        "gl.idx(image=path, label=path)": "a record of MNIST's format, a file for each field, "
+        "packed "
         "with gzip or not"
     },
     open_paths=lambda paths: idx(x=paths),

@@ -1,8 +1,9 @@
 """Listings: the arrays that a manifest holds of files, as a table that each format declares.
 
-    ListedArray("row_groups", after=MAX_LENGTH)                a number for each file
-    ListedArray("rows", per=("row_groups",))                   so many numbers for each file
-    ListedArray("places", per=("row_groups",), columns=("begin", "length"), inside=("begin", "length"))
+    ListedArray("row_groups", after=MAX_LENGTH)     a number for each file
+    ListedArray("rows", per=("row_groups",))        so many numbers for each file
+    ListedArray("places", per=("row_groups",),      so many pairs, which lie inside of the file
+                columns=PLACE, inside=PLACE)
 
 Reading compares each array with its row of the table: dtype, axes, bounds, how many entries there
 are, and whether the places that they name lie inside of their file. Numbers that are compared are
@@ -26,12 +27,12 @@ FILE, FREE = ("file",), ("free",)
 
 @dataclass(frozen=True)
 class ListedArray:
-    """A row of the table: an array of a manifest, ``[n]``, or ``[n, num_columns]`` if it has columns.
+    """A row of the table: an array ``[n]`` of a manifest; with columns ``[n, num_columns]``.
 
     Attributes:
         name: of the array.
         dtype: of its numbers.
-        per: FILE: one entry a file; FREE: any number; else arrays above it in the table, whose
+        per: FILE: one entry a file; FREE: any number; else arrays above it in the table: their
             numbers, multiplied, count the entries of each file.
         columns: their names; or the name of a size that says how many there are.
         least, after: the bounds of all numbers, the second one exclusive, or the name of a size;
@@ -55,7 +56,7 @@ class ListedArray:
 def to_arrays(
     table: Sequence[ListedArray], values: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Array]:
-    """Return the arrays of a manifest, whose names begin with a prefix, from their numbers by name."""
+    """Return the arrays of a manifest from their numbers by name; a prefix begins each name."""
     return {
         prefix + row.name: np.asarray(values[row.name], row.dtype)
         for row in table
@@ -66,10 +67,10 @@ def to_arrays(
 def read_arrays(
     listing: Manifest,
     table: Sequence[ListedArray],
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[Any, int] | None = None,
     prefix: str = "",
 ) -> dict[str, Array]:
-    """Return the arrays of a table by their names, without the prefix that they have in the manifest.
+    """Return the arrays of a table by their names, without their prefix in the manifest.
 
     Raises:
         FormatError: an array is missing, or is not as the table says.
@@ -79,18 +80,18 @@ def read_arrays(
         name, after = prefix + row.name, row.after
         if row.is_optional and name not in listing.arrays:
             continue
-        num_columns = sizes[row.columns] if isinstance(row.columns, str) else len(row.columns)
+        num_columns = sizes.get(row.columns, len(row.columns))
         array = listing.array(name, row.dtype, -1, *[num_columns] * bool(row.columns))
         arrays[row.name] = array
         # In float64: sums of damaged numbers could run over in int64, and fit again.
         counts = np.ones(len(listing.files))
-        for count in row.per if row.per not in (FILE, FREE) else ():
+        for count in set(row.per).intersection(arrays):
             counts *= arrays[count]
         if row.per != FREE and counts.sum() != len(array):
             raise listing.error(
                 f"its array {name!r} has {len(array)} entries, not {counts.sum():.0f}"
             )
-        limit = sizes[after] if isinstance(after, str) else after
+        limit = sizes.get(after, after)
         if limit is not None and array.size and not row.least <= array.min() <= array.max() < limit:
             raise listing.error(f"its array {name!r} holds {array.min()} to {array.max()}")
         if row.total is not None and array.sum(dtype=np.float64) >= row.total:

@@ -274,7 +274,7 @@ def _apply_choice(
     """Return a member as the arguments say: with packed numbers as values, or as they are stored.
 
     Raises:
-        SpecError: its numbers are packed, and nothing says what becomes of them; or nothing of it
+        SpecError: its numbers are packed, and no argument says how they are read; or nothing of it
             was written.
     """
     rest = [sibling.path for sibling in table if sibling is not member]
@@ -286,7 +286,8 @@ def _apply_choice(
     if gaps and gaps.num_missing == gaps.num_chunks and not gaps.is_usual and not arguments["fill"]:
         raise SpecError(
             f"{member.title}: none of its {member.length} rows was ever written",
-            cause="the program that created it ended before, or writes it still; or all are the fill value by purpose",
+            cause="the program that created it ended before, or writes it still; or all are the "
+            "fill value by purpose",
             remedy=f"write it anew, or pass fill=True, which reads {gaps.fill}{hint}",
         )
     packing, choice = member.packing, arguments["mask_and_scale"]
@@ -302,9 +303,11 @@ def _apply_choice(
         return member
     if choice is None and packing.names:
         raise SpecError(
-            f"{member.title}: its numbers stand for others, as its attributes {', '.join(packing.names)} say",
+            f"{member.title}: its numbers stand for others, as its attributes "
+            f"{', '.join(packing.names)} say",
             cause="records of them could be the values, or the numbers as they are stored",
-            remedy=f"{call}(..., mask_and_scale=True) for values of {packing.dtype}, with NaN where one is missing, or "
+            remedy=f"{call}(..., mask_and_scale=True) for values of {packing.dtype}, with NaN "
+            "where one is missing, or "
             f"mask_and_scale=False for the numbers as stored{hint}",
         )
     if choice is None:
@@ -328,9 +331,11 @@ def _rounding_error(member: Member, packing: Packing, number: int | float, call:
     """Return the error for a stored number that would be rounded, as its float does not hold it."""
     return SpecError(
         f"{member.title}: {number} is no value of {packing.dtype}",
-        cause=f"mask_and_scale=True makes floats of the numbers, because of {', '.join(packing.names)}; "
+        cause="mask_and_scale=True makes floats of the numbers, because of "
+        f"{', '.join(packing.names)}; "
         f"floats hold all whole numbers up to 2**{MOST_BITS}, and few above",
-        remedy=f'{call}(..., fields=["{member.path}"], mask_and_scale=False) gives this field as it is stored; '
+        remedy=f'{call}(..., fields=["{member.path}"], mask_and_scale=False) gives this field as '
+        "it is stored; "
         "gl.zip joins it with the others",
     )
 
@@ -375,17 +380,20 @@ def _tell_gaps(tables: Sequence[Sequence[Member]], fill: bool | None) -> None:
     cause = "the program that wrote it or a copy stopped early, or their elements are the fill value by purpose"
     if gaps.is_usual:
         cause = (
-            "the program that wrote it or a copy stopped early, or these chunks hold the fill value alone: "
+            "the program that wrote it or a copy stopped early, or these chunks hold the fill "
+            "value alone: "
             "zarr leaves out such chunks"
         )
     if fill is False:
         raise SpecError(
             subject,
             cause=cause,
-            remedy=f"write or copy it anew, or pass fill=True, which reads these chunks as {gaps.fill}",
+            remedy="write or copy it anew, or pass fill=True, which reads these chunks as "
+            f"{gaps.fill}",
         )
     log.warning(
-        "%s; they are read as %s. Either %s. fill=True reads them so without this warning, fill=False is an error",
+        "%s; they are read as %s. Either %s. fill=True reads them so without this warning, "
+        "fill=False is an error",
         *(subject, gaps.fill, cause),
     )
 
@@ -417,7 +425,8 @@ def _check_lengths(path: str, table: Sequence[Member]) -> None:
     else:
         rest = ""
     raise SpecError(
-        f"{path} has arrays of several lengths: {', '.join(f'{array} {length}' for array, length in lengths.items())}",
+        f"{path} has arrays of several lengths: "
+        f"{', '.join(f'{array} {length}' for array, length in lengths.items())}",
         cause="a record is made of element i of the first axis of each",
         remedy=f"name those that belong together: {', '.join(choices[:MOST_CHOICES])}{rest}",
     )
@@ -521,10 +530,12 @@ def listed_paths(
         pairs = {name: name for name in names if name and "/" not in name}
     missing = [path for path in pairs.values() if complete_path(group, path) not in paths]
     if missing or not pairs:
+        if missing:
+            subject = f"{listing.path} lists no {noun} {complete_path(group, missing[0])}"
+        else:
+            subject = f"{listing.path} lists no {noun} in the group {group}"
         raise SpecError(
-            f"{listing.path} lists no {noun} {complete_path(group, missing[0])}"
-            if missing
-            else f"{listing.path} lists no {noun} in the group {group}",
+            subject,
             cause=f"it lists {list(dict.fromkeys(paths))}",
             remedy="name one of these by group= and fields=, or index the files with more fields",
         )

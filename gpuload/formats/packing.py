@@ -311,8 +311,10 @@ def _dtype_of_values(stored_dtype: np.dtype[Any], scales: list[np.dtype[Any]]) -
     floats = [dtype if dtype.kind == "f" else np.dtype("f8") for dtype in scales]
     if stored_dtype.kind == "f":
         floats.append(stored_dtype)
+    elif is_wide:
+        floats.append(np.dtype("f8"))
     else:
-        floats.append(np.dtype("f8") if is_wide else np.dtype("f4"))
+        floats.append(np.dtype("f4"))
     return np.result_type(*floats)
 
 

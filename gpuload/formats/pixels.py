@@ -1,5 +1,5 @@
-"""Pixels: files of one array each that look like an image or a volume, and whose rows are taken as
-records."""
+"""Pixels: files of one array each that look like an image or a volume, and of which rows are taken
+as records."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def warn_of_images(
     shape: tuple[int, ...],
     remedy: str = ROW_OR_FILE,
 ) -> bool:
-    """Warn of files of one shape that look like an image each, and whose rows are taken as records;
-    True if so.
+    """Warn of files of one shape that look like an image each, and of which rows are taken as
+    records; True if so.
 
     Args:
         call: ``npy``, say.
@@ -41,7 +41,8 @@ def warn_of_images(
     if not are_of_pixels(num_files, dtype, shape):
         return False
     log.warning(
-        "gl.%s: %d files hold an array of shape %s each, which may be one image; record i is row i (%s), %d in all. %s",
+        "gl.%s: %d files hold an array of shape %s each, which may be one image; record i is row i "
+        "(%s), %d in all. %s",
         *(call, num_files, shape, shape[1:], num_files * shape[0], remedy),
     )
     return True

@@ -63,7 +63,7 @@ class TableSource(ColumnSource):
         self._columns, self._storage = columns, storage
 
     def _about_folders(self) -> dict[str, Any]:
-        """Return what a manifest says of the columns that folders are."""
+        """Return the values of a manifest for the columns that folders are."""
         names = self._opening.arguments.get("partitions")
         if names:
             return {PARTITIONS: list(names)}
@@ -116,7 +116,8 @@ def divide(
             raise SpecError(
                 f"{call}: {argument}: {min(wrong)!r} is the name of a folder",
                 cause="such a column is int64 or text in each record",
-                remedy=f"leave it out; gl.ops.Cast('float32', on={min(wrong)!r}) makes other numbers of it",
+                remedy=f"leave it out; gl.ops.Cast('float32', on={min(wrong)!r}) makes other "
+                "numbers of it",
             )
     defaults = {
         name: value for name, value in arguments["defaults"].items() if name not in of_folders
@@ -124,7 +125,9 @@ def divide(
     if fields is not None:
         rest = [partition for partition in rest if partition.name in fields]
         fields = tuple(name for name in fields if name not in of_folders)
-    return None if fields == () else {**arguments, "fields": fields, "defaults": defaults}, rest
+    if fields == ():
+        return None, rest
+    return {**arguments, "fields": fields, "defaults": defaults}, rest
 
 
 def _names_in(listing: Manifest) -> tuple[str, ...]:
@@ -147,12 +150,14 @@ def _compare(call: str, partition: Partition, tables: Sequence[Any], names: Sequ
         return
     table, text = tables[number], partition.values[number]
     value = next(iter(table.first(columnar.path_of(table.schema, partition.name))), None)
-    number_of_folder = partition.number(text)
-    expected = number_of_folder if isinstance(value, int) and number_of_folder is not None else text
+    expected: Any = text
+    if isinstance(value, int) and (number_of_folder := partition.number(text)) is not None:
+        expected = number_of_folder
     if type(value) is type(expected) and value != expected:
         names_of_rest = [name for name in names if name != partition.name]
         raise SpecError(
-            f"{table.path}: {partition.name!r} is {value!r} in the file, and {expected!r} by its folder",
+            f"{table.path}: {partition.name!r} is {value!r} in the file, and {expected!r} by its "
+            "folder",
             cause="both are one column, and each record has one value of it",
             remedy=f"read it from the files: {call}(..., partitions={names_of_rest})",
         )

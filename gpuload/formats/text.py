@@ -71,7 +71,8 @@ def text(
         raise SpecError(
             f"encoding = {encoding!r}",
             cause="lines are found by their bytes, which are those of UTF-8",
-            remedy='pass "utf-8" for str, None for bytes as they are; gl.csv(path, encoding=...) reads other encodings',
+            remedy='pass "utf-8" for str, None for bytes as they are; gl.csv(path, encoding=...) '
+            "reads other encodings",
         )
     if not is_whole(max_line_bytes, 1):
         raise SpecError(
@@ -202,7 +203,8 @@ def _lead_bytes(path: str, size: int, head: bytes) -> int:
         raise FormatError(
             f"{path} is UTF-16",
             cause=f"it begins with {head[:2]!r}, the mark of that encoding",
-            remedy="convert it: iconv -f utf-16 -t utf-8; or read it with gl.csv(path, encoding='utf-16')",
+            remedy="convert it: iconv -f utf-16 -t utf-8; or read it with gl.csv(path, "
+            "encoding='utf-16')",
         )
     if head.startswith(codecs.BOM_UTF8):
         return len(codecs.BOM_UTF8)
@@ -248,8 +250,10 @@ def _check_lengths(name: str, bounds: Indices, max_bytes: int) -> None:
     if lengths.size and int(lengths.max()) > max_bytes:
         longest = int(lengths.argmax())
         raise RecordError(
-            f"{name}, line {longest + 1}, byte {int(bounds[longest])}: {int(lengths[longest])} bytes are too many",
-            cause=f"a line has at most max_line_bytes={max_bytes}; the file may be of another kind, "
+            f"{name}, line {longest + 1}, byte {int(bounds[longest])}: {int(lengths[longest])} "
+            "bytes are too many",
+            cause=f"a line has at most max_line_bytes={max_bytes}; the file may be of another "
+            "kind, "
             "or end lines with CR",
             remedy="check the file; pass max_line_bytes= if its lines are so long",
         )

@@ -101,7 +101,7 @@ class Writer:
         about: the arguments on which its files depend besides the records, for the record of a
             conversion.
         notes: returns how a field is stored, if that differs from the source; "" else.
-        holds_classes: returns True if the files hold ``source.classes``, whose places are the
+        holds_classes: returns True if the files hold ``source.classes``; their places are the
             numbers of labels.
     """
 
@@ -162,8 +162,10 @@ def refuse_foreign_dtype(field: Field) -> Refusal | None:
     if field.dtype.isbuiltin != 2:
         return None
     return (
-        f"{field.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose their meaning",
-        f"read it as float32 first, which holds its values exactly: gl.arrays({field.name}=array.astype('f4')), say",
+        f"{field.dtype} is no dtype of NumPy's own: no file can name it, and its bytes would lose "
+        "their meaning",
+        "read it as float32 first, which holds its values exactly: "
+        f"gl.arrays({field.name}=array.astype('f4')), say",
     )
 
 

@@ -15,7 +15,7 @@ Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made the
 Slices        an op moves an array of three axes as an image whose channels are many.
 Wrong order   an op for an image from black to white, or a cast to whole numbers, stands behind one
               that normalises.
-By an op      what ``Op.advice`` says of a field that the op acts on.
+By an op      what ``Traits.advice`` says of a field that the op acts on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from gpuload.graph.graph import Graph
 from gpuload.ops import beside, images
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, calls_python, is_random, original
 from gpuload.spec import INSTANCES, KINDS, MASK, NORMALIZED, NUMBERS, Field, Spec
 
 MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels with any arguments
@@ -50,7 +50,8 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
     for place, on in enumerate(graph.targets):
         for name in on:
             if name in graph.before(place):
-                line = graph.op_on(place, name).advice(graph.before(place)[name])
+                advice_on = graph.op_on(place, name).traits.advice
+                line = advice_on(graph.before(place)[name]) if advice_on is not None else None
             else:
                 line = None
             if line is not None:
@@ -72,7 +73,7 @@ def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
     for place, (op, on, fields) in enumerate(
         zip(graph.ops, graph.targets, graph.outputs, strict=True)
     ):
-        originals = {name: first for name in fields if (first := op.original(name, on)) != name}
+        originals = {name: first for name in fields if (first := original(op, name, on)) != name}
         if originals:
             steps |= {name: steps[first] for name, first in originals.items()}
             last_draw |= {
@@ -80,12 +81,12 @@ def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
             }
             continue
         for name in fields:
-            if op.joint:
+            if op.traits.joint:
                 twin = name
             else:
                 twin = repr(graph.op_on(place, name))
             steps[name] = (*steps.get(name, ()), f"{place} {twin}")
-        if op.is_random:
+        if is_random(op):
             last_draw |= dict.fromkeys(fields, op)
         else:
             last_draw |= {}
@@ -115,9 +116,9 @@ def _wrong_order(graph: Graph) -> str | None:
             if name not in centred or before[name].dtype.kind != "f":
                 continue
             fault, remedy = "", f"put {type(op).__name__} before {type(centred[name]).__name__}"
-            if op.takes_parts:
+            if op.traits.arithmetic.takes_parts:
                 fault = "takes 0 for black and 1 for white"
-            elif op.centers:
+            elif op.traits.arithmetic.centers:
                 fault, remedy = "normalises a second time", "leave one of them out"
             elif after[name].dtype.kind in "ui":
                 fault = f"makes {after[name].dtype} of it, and leaves some whole numbers about 0"
@@ -127,7 +128,7 @@ def _wrong_order(graph: Graph) -> str | None:
                     f"remedy: {remedy}"
                 )
         for name in graph.outputs[place]:
-            maker = op if op.centers else centred.get(op.original(name, on))
+            maker = op if op.traits.arithmetic.centers else centred.get(original(op, name, on))
             if maker is not None and after[name].dtype.kind == "f":
                 centred[name] = maker
     return None
@@ -144,7 +145,7 @@ def _wrong_levels(graph: Graph) -> str | None:
         for name in on:
             if (
                 name in casts
-                and op.takes_parts
+                and op.traits.arithmetic.takes_parts
                 and before[name].dtype.kind == "f"
                 and not before[name].is_marked
             ):
@@ -157,8 +158,10 @@ def _wrong_levels(graph: Graph) -> str | None:
                     f"{op} takes 0 for black and 1 for white; cause: before it {cast} makes floating-point numbers of "
                     f"{field}, and leaves their levels; remedy: {bytes_too}write {images.to_parts(field)} in its place"
                 )
-        scales = op.centers or op.calls_python or type(op).__name__ == "Normalize"
-        origins = {name: op.original(name, on) for name in graph.outputs[place]}
+        scales = (
+            op.traits.arithmetic.centers or calls_python(op) or type(op).__name__ == "Normalize"
+        )
+        origins = {name: original(op, name, on) for name in graph.outputs[place]}
         levels = {
             name: casts[first] for name, first in origins.items() if first in casts and not scales
         }
@@ -175,7 +178,7 @@ def _unmarked_slices(graph: Graph) -> str | None:
     channels, or None."""
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         for field in (graph.before(place)[name] for name in on if name in graph.before(place)):
-            if op.moves_pixels and not field.is_marked:
+            if op.traits.geometric and not field.is_marked:
                 hint = images.slices_hint(field)
             else:
                 hint = ""
@@ -198,11 +201,11 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
     moving = {
         name
         for op, on in zip(graph.ops, graph.targets, strict=True)
-        if op.moves_pixels
+        if op.traits.geometric
         for name in on
     }
     functions = [
-        op.calls_python or op.needs_dali for op in graph.ops
+        calls_python(op) or op.traits.execution.needs_dali for op in graph.ops
     ]  # of which nobody knows what they move
     by_function = {
         name
@@ -214,7 +217,7 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
         before, image = graph.before(place), on[0]
         # Boxes and points cannot be named in on=, so that several fields there say nothing of them.
         is_alone = sum(not before[name].is_marked for name in on if name in before) == 1
-        if not op.moves_pixels or image not in before or (graph.choices[place] and is_alone):
+        if not op.traits.geometric or image not in before or (graph.choices[place] and is_alone):
             continue
         roles: dict[str, list[Field]] = {}
         for field in before:
@@ -257,7 +260,7 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
         return None
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
         before = graph.before(place)
-        if op.moves_pixels:
+        if op.traits.geometric:
             targets = [name for name in on if name in views]
         else:
             targets = []
@@ -280,7 +283,7 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
         views |= {
             name
             for name in graph.outputs[place]
-            if op.original(name, on) in (image, *views) and name != image
+            if original(op, name, on) in (image, *views) and name != image
         }
     return None
 
@@ -326,13 +329,13 @@ def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    functions = [op.calls_python or op.needs_dali for op in graph.ops]
+    functions = [calls_python(op) or op.traits.execution.needs_dali for op in graph.ops]
     pairs = zip(functions, graph.targets, strict=True)
     by_function = {name for is_function, on in pairs if is_function for name in on}
     for place, on in enumerate(graph.targets):
         before, op = graph.before(place), graph.ops[place]
         image = beside.image_name(before)
-        if not functions[place] or op.moves_pixels or image not in on:
+        if not functions[place] or op.traits.geometric or image not in on:
             continue
         is_mover = getattr(op, "fn", None) in MOVERS
         if not is_mover and not beside.is_resized(before[image], graph.specs[place][image]):
@@ -424,10 +427,13 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
         names: the fields of a batch.
     """
     targets_of_mixes = {
-        name for op, on in zip(graph.ops, graph.targets, strict=True) if op.mixes for name in on
+        name
+        for op, on in zip(graph.ops, graph.targets, strict=True)
+        if op.traits.mixes
+        for name in on
     }
     for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        if not op.mixes or (graph.choices[place] and op.moves_pixels):
+        if not op.traits.mixes or (graph.choices[place] and op.traits.geometric):
             continue
         before = graph.before(place)
         fields = [field for field in before if field.name in names and field.name not in on]
@@ -438,7 +444,7 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
             fields = [field for field in fields if field.name not in targets_of_mixes]
         numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
         if (
-            op.moves_pixels
+            op.traits.geometric
         ):  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
             numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
         elif len(on) == 1:  # where no label is mixed with the image, a text may be it
@@ -476,7 +482,7 @@ def _forms_to_mix(
     op, before = graph.ops[place], graph.before(place)
     roles = {field.name: beside.role(field, before[targets[0]], graph.roles) for field in numbers}
     classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
-    if classes and not op.moves_pixels:
+    if classes and not op.traits.geometric:
         if beside.IMAGE in before:
             with_image = ""
         else:
@@ -496,9 +502,9 @@ def _forms_to_mix(
     ]
     vectors = [field.name for field in numbers if len(field.shape or ()) == 1 and field.uniform]
     weights = next((name for name in vectors if before[name].dtype.kind in "bui"), None)
-    if weights is not None and not op.moves_pixels:
+    if weights is not None and not op.traits.geometric:
         yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for a number for each class"
-    if mixable_names and not op.moves_pixels:
+    if mixable_names and not op.traits.geometric:
         yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
     can_say_it = beside.IMAGE in before and not graph.choices[place]
     if can_say_it:
@@ -535,7 +541,7 @@ def _blended_masks(graph: Graph) -> str | None:
             ) in graph.roles and not field.is_marked  # by Decode("LABELS")
             is_mask = is_map or beside.role(field, before[image], graph.roles) == MASK
             if is_mask and _blends(op, field.name):
-                if op.moves_pixels:
+                if op.traits.geometric:
                     only_mask = " beside its image, interpolation='nearest' for one alone"
                 else:
                     only_mask = ""
@@ -553,7 +559,7 @@ def _blended_masks(graph: Graph) -> str | None:
             if len(on) < 2 or not (is_mask or field.kind == MASK) or not changes:
                 continue
             remedy = f"leave {field.name!r} out of on="
-            if op.moves_pixels:
+            if op.traits.geometric:
                 remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
             form = f"; source.mark({field.name}='HWC') for an image of its own"
             if field.is_marked:
@@ -594,7 +600,7 @@ def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
         names: the fields of a batch that no op acts on.
     """
     boxes = next((field.name for field in graph.spec_in if field.holds_boxes), None)
-    op = next((op for op in graph.ops if op.drops_rows and op.on is None), None)
+    op = next((op for op in graph.ops if op.traits.marks.drops_rows and op.on is None), None)
     fields = [field for field in graph.spec_in if field.ragged and field.name in names]
     rows = [field.name for field in fields if not field.is_marked and not field.encoded]
     if boxes is None or op is None or not rows:

@@ -16,7 +16,7 @@ Heads    of encoded images are read once, to draw: an op that decodes finds them
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -31,7 +31,20 @@ from gpuload.errors import RowError, SpecError, UnknownFieldError
 from gpuload.images.head import COLUMNS, read_heads, without_orientation
 from gpuload.kernels import walk
 from gpuload.ops import beside, follow, images
-from gpuload.ops.base import HEADS, PARTNER, Draw, Op, Sizes, streams
+from gpuload.ops.base import (
+    HEADS,
+    PARTNER,
+    Boxes,
+    Draw,
+    Op,
+    Sizes,
+    calls_python,
+    original,
+    stays_on_host,
+    streams,
+    takes_any_size,
+)
+from gpuload.ops.traits import FileCodec, Follows
 from gpuload.spec import INSTANCES, MASK, Field, Spec
 
 ELSEWHERE = -1  # in place of an op's place: it is in another part of the graph
@@ -111,7 +124,7 @@ class Graph:
     @cached_property
     def group(self) -> int:
         """The largest number of records that an op makes one of, 1 to 4."""
-        return max((op.group for op in self.ops if op.mixes), default=1)
+        return max((mixes.group for op in self.ops if (mixes := op.traits.mixes)), default=1)
 
     def label_mixers(self, ops: Sequence[Op], before: Sequence[Op]) -> list[int]:
         """Return the places of the user's ops that mix labels of ``OneHot`` without ``on=``.
@@ -122,8 +135,10 @@ class Graph:
         """
         numbers = streams([*before, *ops])[len(before) :]
         pairs = zip(self.ops, self.streams, strict=True)
-        by_stream = {stream: op for op, stream in pairs if op.mixes}
-        places = [place for place, op in enumerate(ops) if op.mixes and not op.moves_pixels]
+        by_stream = {stream: op for op, stream in pairs if op.traits.mixes}
+        places = [
+            place for place, op in enumerate(ops) if op.traits.mixes and not op.traits.geometric
+        ]
         return [place for place in places if by_stream[numbers[place]].on != ops[place].on]
 
     def before(self, place: int) -> Spec:
@@ -141,13 +156,10 @@ class Graph:
         with.
         """
         fields = set(names)
-        sources = [
-            {*on, *filter(None, [name])}
-            for on, name in zip(self.targets, self._size_fields, strict=True)
+        pairs = [
+            (outputs, drawing.fields)
+            for outputs, drawing in zip(self.outputs, self._drawings, strict=True)
         ]
-        for source_fields, draw_fields in zip(sources, self._draw_fields, strict=True):
-            source_fields.update(draw_fields)
-        pairs = list(zip(self.outputs, sources, strict=True))
         while (
             partners := {name for on, needs in pairs if fields & set(on) for name in needs} - fields
         ):
@@ -192,7 +204,7 @@ class Graph:
         """The places of the ops that run on NumPy alone."""
         ops = enumerate(zip(self.ops, self.targets, strict=True))
         return tuple(
-            place for place, (op, on) in ops if op.stays_on_host(self.before(place).only(on))
+            place for place, (op, on) in ops if stays_on_host(op, self.before(place).only(on))
         )
 
     def is_exact(self, place: int) -> bool:
@@ -203,11 +215,15 @@ class Graph:
         in length.
         """
         op, before = self.ops[place], self.before(place)
-        if op.calls_python or op.needs_dali:
+        if calls_python(op) or op.traits.execution.needs_dali:
             return False
         for name in self.outputs[place]:
             after = self.specs[place][name]
-            is_move = op.takes_ragged and name in before and before[name].dtype == after.dtype
+            is_move = (
+                op.traits.arithmetic.takes_ragged
+                and name in before
+                and before[name].dtype == after.dtype
+            )
             if after.dtype.kind not in "biu" and not is_move:
                 return False
         return True
@@ -221,7 +237,7 @@ class Graph:
                 now = walk.begin(spec[name], 0)
             else:
                 now = None
-            if now is None or op.fold(now, self.empty_draws[place]) is None:
+            if now is None or op.forms(spec[name]).fold(now, self.empty_draws[place]) is None:
                 return False
         return True
 
@@ -237,7 +253,7 @@ class Graph:
         An op on the way to one size that needs a device, an operator of DALI say, ends it: then, as
         where no op gives one size, decoding alone is among them.
         """
-        decoding = [place for place, op in enumerate(self.ops) if op.codec]
+        decoding = [place for place, op in enumerate(self.ops) if op.traits.codec]
         places = self.with_ops_before(self._places_to_size())
         if any(_needs_device(self.ops[place]) for place in places):
             return self.with_ops_before(decoding)
@@ -251,8 +267,8 @@ class Graph:
         ] = {}  # images of varying size: the ops on them since they were decoded
         moves = _Moves()
         for place, (op, names) in enumerate(zip(self.ops, self.outputs, strict=True)):
-            sources = {op.original(name, self.targets[place]) for name in names}.union(names)
-            if not op.codec and sources.isdisjoint(waiting):
+            sources = {original(op, name, self.targets[place]) for name in names}.union(names)
+            if not op.traits.codec and sources.isdisjoint(waiting):
                 places.update(moves.add(place, self._moved_bytes(place)))
                 continue
             chain = list(
@@ -260,7 +276,7 @@ class Graph:
                     [*(earlier for name in sources for earlier in waiting.get(name, ())), place]
                 )
             )
-            if op.codec:
+            if op.traits.codec:
                 places.add(place)
             for name in names:
                 field = self.specs[place][name]
@@ -283,14 +299,16 @@ class Graph:
 
     def _bytes_moved_to(self, place: int, name: str) -> int | None:
         spec = self.before(place)
-        if name not in spec or self.ops[place].joint:
+        if name not in spec or self.ops[place].traits.joint:
             return None
         op, before, after = self.op_on(place, name), spec[name], self.specs[place][name]
-        if not op.moves_pixels or not after.uniform or after.dtype != before.dtype:
+        if not op.traits.geometric or not after.uniform or after.dtype != before.dtype:
             return None
         begin = walk.begin(before, 0)
         # The core's visit of an image has borders of a colour for each channel, too.
-        if begin is None or op.fold(begin.with_(colours=()), self.empty_draws[place]) is None:
+        if begin is None:
+            return None
+        if op.forms(before).fold(begin.with_(colours=()), self.empty_draws[place]) is None:
             return None
         return prod(after.fixed_shape)
 
@@ -301,9 +319,9 @@ class Graph:
         places: list[int] = []
         fields: set[str] = set()
         for place, op in enumerate(self.ops):
-            if op.needs_dali or not fields.isdisjoint(self.outputs[place]):
+            if op.traits.execution.needs_dali or not fields.isdisjoint(self.outputs[place]):
                 fields.update(self.outputs[place])
-                if op.needs_dali:
+                if op.traits.execution.needs_dali:
                     places += []
                 else:
                     places += [place]
@@ -357,61 +375,38 @@ class Graph:
             name: size if size.shape[1] < len(COLUMNS) else size[:, :2]
             for name, size in sizes.items()
         }
-        boxes = dict(
-            values or {name: [] for name in self.fields_to_draw}
-        )  # as they are before each op
+        boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
-        leader_draws: dict[
-            int, Draw
-        ] = {}  # by stream: an op that moves boxes beside an image has the image's draw
-        no_numbers = np.empty((records.size, 0))
-        unknown: Sizes = np.zeros(
-            (records.size, 2), np.int32
-        )  # of a field that an op makes anew, and of no other
-        of_all_rows: dict[
-            bytes, Sizes
-        ] = {}  # by a size that all images have; 10 us each, for several ops the same
-        columns = (
-            self.targets,
-            self.streams,
-            self._known_sizes,
-            self._head_fields,
-            self._size_fields,
-        )
-        for place, (op, on, stream, fixed_sizes, field, size_field) in enumerate(
-            zip(self.ops, *columns, strict=True)
-        ):
-            if size_field is None:
-                size = _common_size(op, on, now)
-            else:
-                size = now.get(size_field, unknown)
-            if stream not in leader_draws:
-                count = op.leader.num_uniforms
-                if op.mixes:
-                    keys = self._first_of_pairs(op, records, partners)
-                else:
-                    keys = records
-                if count:
-                    u = rng.uniform(count, seed=seed, epoch=epoch, records=keys, stream=stream)
-                else:
-                    u = no_numbers
-                leader_draws[stream] = self._draw_op(place, u, size, boxes)
-            draws.append(op.complete_draw(leader_draws[stream], size))
-            if op.mixes and partners is not None:
-                draws[-1] = draws[-1] | {PARTNER: partners[:, 0] if op.group == 2 else partners}
-            if field is not None and sizes[field].shape[1] == len(COLUMNS):
-                draws[-1] = draws[-1] | {HEADS: sizes[field]}
+        # By stream: an op that moves boxes beside an image has the image's draw.
+        leader_draws: dict[int, Draw] = {}
+        # Of a field that an op makes anew, and of no other.
+        unknown: Sizes = np.zeros((records.size, 2), np.int32)
+        # By a size that all images have: 10 us each, for several ops the same.
+        of_all_rows: dict[bytes, Sizes] = {}
+        for place, drawing in enumerate(self._drawings):
+            size = drawing.size_before(now, unknown)
+            if drawing.stream not in leader_draws:
+                u = drawing.numbers(seed, epoch, records, partners)
+                leader_draws[drawing.stream] = drawing.draw(u, size, boxes)
+            draw = leader_draws[drawing.stream]
+            if drawing.follows is not None:
+                draw = drawing.follows.complete(draw, size)
+            if drawing.group and partners is not None:
+                draw = draw | {PARTNER: partners[:, 0] if drawing.group == 2 else partners}
+            heads = drawing.head_field
+            if heads is not None and sizes[heads].shape[1] == len(COLUMNS):
+                draw = draw | {HEADS: sizes[heads]}
+            draws.append(draw)
             before.append(size)
             # Boxes are moved here only while an op behind still draws by them; else the op's
             # follower moves them.
-            for name in (
-                [name for name in on if name in boxes] if place < self._last_draw_of_boxes else ()
-            ):
-                boxes[name] = self.op_on(place, name).array_batch(np, boxes[name], draws[-1])
-            for name, fixed in fixed_sizes.items():
+            if place < self._last_draw_of_boxes:
+                for name in boxes.keys() & set(drawing.targets):
+                    boxes[name] = self.op_on(place, name).array_batch(np, boxes[name], draw)
+            for name, fixed, first in drawing.sizes_after:
                 if fixed is None:
-                    now[name] = op.size_after(now.get(op.original(name, on), unknown), draws[-1])
+                    now[name] = drawing.op.size_after(now.get(first, unknown), draw)
                     continue
                 if (key := fixed.tobytes()) not in of_all_rows:
                     of_all_rows[key] = np.broadcast_to(fixed, (records.size, len(fixed)))
@@ -426,42 +421,59 @@ class Graph:
     @cached_property
     def _draw_fields(self) -> list[tuple[str, ...]]:
         """For each op the fields of boxes that it reads to draw."""
-        return [op.leader.fields_to_draw(self.before(place)) for place, op in enumerate(self.ops)]
+        return [tuple(field.name for field in drawing.boxes) for drawing in self._drawings]
+
+    @cached_property
+    def _drawings(self) -> tuple[_Drawing, ...]:
+        """For each op what `draw` needs of it: asked once, for all steps."""
+        drawings = []
+        for place, (op, on) in enumerate(zip(self.ops, self.targets, strict=True)):
+            traits, spec = op.traits, self.before(place)
+            leader: Op = op if traits.follows is None else traits.follows.leader
+            marks, files = leader.traits.marks, self._files[place]
+            boxes = () if marks.boxes is None else marks.boxes(spec)
+            drawing = _Drawing(
+                op=op,
+                leader=leader,
+                follows=traits.follows,
+                targets=on,
+                stream=self.streams[place],
+                num_uniforms=leader.num_uniforms,
+                group=0 if traits.mixes is None else traits.mixes.group,
+                any_size=takes_any_size(op),
+                size_field=_size_field(op, spec),
+                head_field=files.get(on[0]) if traits.codec and len(on) == 1 else None,
+                boxes=tuple(spec[name] for name in boxes),
+                draw_beside=marks.draw,
+                sizes_after=tuple(
+                    (name, _known_size(self.specs[place][name]), original(op, name, on))
+                    for name in self.outputs[place]
+                ),
+            )
+            drawings.append(drawing)
+        return tuple(drawings)
 
     @cached_property
     def _last_draw_of_boxes(self) -> int:
         """The place of the last op that reads boxes to draw; -1 if none does."""
         return max((place for place, names in enumerate(self._draw_fields) if names), default=-1)
 
-    def _draw_op(
-        self, place: int, u: NDArray[np.float64], size: Sizes, boxes: Mapping[str, Any]
-    ) -> Draw:
-        """Return the draw of the op at a place; ``boxes`` are the boxes before it."""
-        op, spec = self.ops[place].leader, self.before(place)
-        if not (names := self._draw_fields[place]):
-            return op.draw(u, size)
-        return op.draw_beside(
-            u, size, follow.corners_of_records([(spec[name], boxes[name]) for name in names], size)
-        )
-
-    def _first_of_pairs(
-        self, op: Op, records: NDArray[np.int64], partners: NDArray[np.int32] | None
-    ) -> NDArray[np.int64]:
-        """Return for each row the record of its pair that comes first in the order; in larger
-        groups its own."""
-        if partners is None:
-            raise no_partners(op)
-        if op.group != 2:
-            return records
-        # The distance is negative where the partner stands before the record.
-        return records[np.arange(records.size) + np.minimum(partners[:, 0], 0)]
-
     def _check_heads(self, sizes: Mapping[str, Sizes]) -> None:
         """Let ops refuse images by their heads, before they are decoded: every executor draws here
         first."""
-        for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
-            for name in on if op.codec else ():
-                op.check_heads(sizes[files.get(name, name)][:, :3])
+        for codec, name in self._decoded_files:
+            codec.check_heads(sizes[name][:, :3])
+
+    @cached_property
+    def _decoded_files(self) -> list[tuple[FileCodec, str]]:
+        """The fields of files that ops decode, each with what its op has to do with files."""
+        ops = zip(self.ops, self.targets, self._files, strict=True)
+        return [
+            (codec, files.get(name, name))
+            for op, on, files in ops
+            if (codec := op.traits.codec) is not None
+            for name in on
+        ]
 
     def _without_orientation(self, sizes: Mapping[str, Sizes]) -> Mapping[str, Sizes]:
         """Return the heads of files that are not turned upright with the sizes that they are
@@ -477,9 +489,8 @@ class Graph:
     def _stored_files(self) -> tuple[str, ...]:
         """The fields of files that ops decode as they are stored."""
         by_file: dict[str, set[bool]] = {}
-        for op, on, files in zip(self.ops, self.targets, self._files, strict=True):
-            for name in on if op.codec else ():
-                by_file.setdefault(files.get(name, name), set()).add(images.turns_upright(op))
+        for codec, name in self._decoded_files:
+            by_file.setdefault(name, set()).add(codec.is_upright)
         mixed_name = next((name for name, ways in by_file.items() if len(ways) > 1), None)
         if mixed_name is not None:
             raise SpecError(
@@ -502,7 +513,7 @@ class Graph:
         of_dali = {
             name
             for op, on in zip(self.ops, self.targets, strict=True)
-            if op.needs_dali
+            if op.traits.execution.needs_dali
             for name in on
         }
         return tuple(
@@ -510,27 +521,15 @@ class Graph:
         )
 
     @cached_property
-    def _head_fields(self) -> list[str | None]:
-        """For each op the field of files with the heads that it needs to decode; None if another op
-        has changed it.
-
-        An op that decodes several fields has one draw for all of them, and reads their heads
-        itself.
-        """
-        ops = zip(self.ops, self.targets, self._files, strict=True)
-        return [files.get(on[0]) if op.codec and len(on) == 1 else None for op, on, files in ops]
-
-    @cached_property
-    def _size_fields(self) -> list[str | None]:
-        """For each op the field with the sizes that it draws for, if it does not act on that field;
-        else None."""
-        return [op.sized_by(self.before(place)) for place, op in enumerate(self.ops)]
-
-    @cached_property
     def _sizes_beside(self) -> dict[str, Sizes]:
         """The sizes of images that ops draw for, although none acts on them, int32 ``[2]``."""
-        names = set(filter(None, self._size_fields)) - self.touched
-        sizes = {name: _known_size(self.spec_in[name]) for name in names if name in self.spec_in}
+        names = {drawing.size_field for drawing in self._drawings}
+        fields = [
+            field
+            for field in self.spec_in
+            if field.name in names and field.name not in self.touched
+        ]
+        sizes = {field.name: _known_size(field) for field in fields}
         return {name: size for name, size in sizes.items() if size is not None}
 
     @cached_property
@@ -544,7 +543,7 @@ class Graph:
             copies = {
                 name: now[first]
                 for name in names
-                if (first := op.original(name, on)) != name and first in now
+                if (first := original(op, name, on)) != name and first in now
             }
             # a copy leaves the field itself as it is
             if copies:
@@ -566,13 +565,6 @@ class Graph:
             seed=0, epoch=0, records=np.empty(0, np.int64), sizes=sizes, partners=empty
         )
 
-    @cached_property
-    def _known_sizes(self) -> list[dict[str, Sizes | None]]:
-        """For each op, for each field it makes: the size of all images after it, int32 ``[2]``, if
-        that is known."""
-        ops = zip(self.outputs, self.specs, strict=True)
-        return [{name: _known_size(spec[name]) for name in names} for names, spec in ops]
-
     def _with_regions(self, draws: list[Draw], before: Sequence[Sizes]) -> list[Draw]:
         """Return the draws with regions, which crops share with the op before; ``before`` are the
         sizes at each op."""
@@ -587,13 +579,119 @@ class Graph:
                         "shape": before[place],
                     }
                 continue
-            region = self.ops[crop].region(draws[crop], before[crop])
+            regional = self.ops[crop].traits.regional
+            if regional is None:
+                raise RuntimeError(f"{self.ops[crop]} uses whole images")
+            region = regional.part(draws[crop], before[crop])
             for place in makers:
-                region = self.ops[place].covering(region, before[crop])
-            draws[crop] = self.ops[crop].within(draws[crop], region)
+                codec = self.ops[place].traits.codec
+                if codec is not None and codec.covering is not None:
+                    region = codec.covering(region, before[crop])
+            draws[crop] = regional.within(draws[crop], region)
             for place in makers:
                 draws[place] = draws[place] | region
         return draws
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What ``Graph.draw`` needs of one op.
+
+    Attributes:
+        op: the op.
+        leader: the op that draws for it.
+        follows: how the draw of the leader becomes its own; None if it is the leader.
+        targets: the fields that it acts on.
+        stream: its random stream.
+        num_uniforms: how many uniform numbers the leader needs for one record.
+        group: of how many records it makes one; 0 if it does not mix.
+        any_size: True if one draw serves images of any size.
+        size_field: the field with the sizes that it draws for; None for those that it acts on.
+        head_field: the field of files with the heads that it needs to decode; None if another op
+            has changed it. An op that decodes several fields has one draw for all of them, and
+            reads their heads itself.
+        boxes: the fields of boxes that it reads to draw, by ``draw_beside``.
+        sizes_after: for each field that it makes: its name; the size of all images after it, int32
+            ``[2]``, if that is known; and the field that it begins as a copy of.
+    """
+
+    op: Op
+    leader: Op
+    follows: Follows | None
+    targets: tuple[str, ...]
+    stream: int
+    num_uniforms: int
+    group: int
+    any_size: bool
+    size_field: str | None
+    head_field: str | None
+    boxes: tuple[Field, ...]
+    draw_beside: Callable[[NDArray[np.float64], Sizes, list[Boxes]], Draw] | None
+    sizes_after: tuple[tuple[str, Sizes | None, str], ...]
+
+    @property
+    def fields(self) -> set[str]:
+        """The fields that the op acts on, and those that it draws by."""
+        names = {*self.targets, *(field.name for field in self.boxes)}
+        return names if self.size_field is None else names | {self.size_field}
+
+    def size_before(self, sizes: Mapping[str, Sizes], unknown: Sizes) -> Sizes:
+        """Return the sizes of the images that are drawn for, int32 ``[N, 2]``.
+
+        Args:
+            sizes: of the images of each field before the op.
+            unknown: stands for a size that is not known.
+
+        Raises:
+            RowError: fields that share one draw differ in size.
+        """
+        if self.size_field is not None:
+            return sizes.get(self.size_field, unknown)
+        name = self.targets[0]
+        first = sizes[name]
+        for second in () if self.any_size else self.targets[1:]:
+            if not np.array_equal(sizes[second], first):
+                row = int((sizes[second] != first).any(axis=1).argmax())
+                raise RowError(
+                    row,
+                    f"{self.op}: {name!r} is {first[row].tolist()} pixels and "
+                    f"{second!r} is {sizes[second][row].tolist()}",
+                    cause=follow.SAME_SIZE,
+                    remedy=follow.SIZE_REMEDY,
+                )
+        return first
+
+    def numbers(
+        self,
+        seed: int,
+        epoch: int,
+        records: NDArray[np.int64],
+        partners: NDArray[np.int32] | None,
+    ) -> NDArray[np.float64]:
+        """Return the uniform numbers of the leader, float64 ``[N, num_uniforms]``.
+
+        Raises:
+            SpecError: the op mixes, and there are no partners.
+        """
+        keys = records
+        if self.group and partners is None:
+            raise no_partners(self.op)
+        if self.group == 2 and partners is not None:
+            # Both of a pair have the draw of the one that comes first in the order: the distance is
+            # negative where the partner stands before the record.
+            keys = records[np.arange(records.size) + np.minimum(partners[:, 0], 0)]
+        if not self.num_uniforms:
+            return np.empty((records.size, 0))
+        return rng.uniform(
+            self.num_uniforms, seed=seed, epoch=epoch, records=keys, stream=self.stream
+        )
+
+    def draw(self, u: NDArray[np.float64], size: Sizes, boxes: Mapping[str, Any]) -> Draw:
+        """Return the draw of the leader; ``boxes`` are the boxes before it."""
+        if self.draw_beside is None:
+            return self.leader.draw(u, size)
+        fields = [(field, boxes[field.name]) for field in self.boxes]
+        return self.draw_beside(u, size, follow.corners_of_records(fields, size))
 
 
 class _Moves:
@@ -705,7 +803,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
             unsized = {
                 field.name
                 for field in now
-                if _loses_size(previous, field, op.original(field.name, on), unsized)
+                if _loses_size(previous, field, original(op, field.name, on), unsized)
             }
         except RowError as error:  # of images that all have one size
             problem = SpecError(error.reason, cause=error.cause, remedy=error.remedy)
@@ -719,7 +817,7 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
         by_mark.update(
             name
             for name in on
-            if previous[name].is_marked and (op is not user_op or op.reads_marks)
+            if previous[name].is_marked and (op is not user_op or op.traits.marks.are_read)
         )
     if entries:
         all_ops, all_targets, specs, all_streams = zip(*entries, strict=True)
@@ -734,8 +832,8 @@ def compile_ops(spec: Spec, ops: Sequence[Op], before: Sequence[Op] = ()) -> Gra
 
 def _needs_device(op: Op) -> bool:
     """Return True for an operator of DALI, and for a function that takes arrays of CuPy."""
-    is_function = op.calls_python and type(op).__module__.startswith("gpuload.")
-    return op.needs_dali or (is_function and not op.needs_numpy)
+    is_function = calls_python(op) and type(op).__module__.startswith("gpuload.")
+    return op.traits.execution.needs_dali or (is_function and not op.traits.execution.needs_numpy)
 
 
 def no_partners(op: Op) -> SpecError:
@@ -773,9 +871,10 @@ def _check_draw_order(
         spec: the fields before it.
         entries: the ops before it, each with the fields that it acts on.
     """
-    names = op.fields_to_draw(spec)
+    boxes = op.traits.marks.boxes
+    names = () if boxes is None else boxes(spec)
     for earlier, on, _, _ in entries:
-        if earlier.joint and not set(names).isdisjoint(on):
+        if earlier.traits.joint and not set(names).isdisjoint(on):
             raise SpecError(
                 f"{op} behind {earlier}",
                 cause=f"what the first draws depends on {list(names)}, and is drawn before any op runs; the second "
@@ -786,7 +885,7 @@ def _check_draw_order(
 
 def _check_same_size(op: Op, on: tuple[str, ...], spec: Spec) -> None:
     """Raise ``SpecError`` if fields that share one draw are known to differ in size."""
-    if op.any_size or type(op).draw is Op.draw:
+    if takes_any_size(op):
         return
     if len({_num_sides(spec[name]) for name in on}) > 1:
         image = next(
@@ -823,7 +922,7 @@ def _check_sized(op: Op, on: tuple[str, ...], spec: Spec, unsized: set[str]) -> 
     # An op that draws nothing needs no size; its draw for no records shows whether it does.
     if (
         name is None
-        or op.any_size
+        or op.traits.arithmetic.any_size
         or not op.draw(np.empty((0, op.num_uniforms)), np.empty((0, 2), np.int32))
     ):
         return
@@ -850,8 +949,13 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
             for field in before
             if field.is_marked and field.name in names and field.name not in on
         ]
-        brings_marks = op.moves_pixels  # as Mosaic does
-        if not op.mixes or brings_marks or not annotations or beside.image_name(before) not in on:
+        brings_marks = op.traits.geometric  # as Mosaic does
+        if (
+            not op.traits.mixes
+            or brings_marks
+            or not annotations
+            or beside.image_name(before) not in on
+        ):
             continue
         masks = [field.name for field in annotations if field.kind == MASK]
         remedy = "leave it out, or leave these fields out of output=, or the mark, if it does not belong to the image"
@@ -867,7 +971,7 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
 def _check_beside(op: Op, on: tuple[str, ...], spec: Spec, changed: set[str]) -> None:
     """Raise ``SpecError`` for an op that must know the sizes of images that nothing acts on, where
     these vary."""
-    name = op.sized_by(spec)
+    name = _size_field(op, spec)
     if name is None or name in on or name in changed or _known_size(spec[name]) is not None:
         return
     raise SpecError(
@@ -962,10 +1066,10 @@ def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int |
     for place, (op, on) in enumerate(zip(ops, targets, strict=True)):
         makers = [last.get(name, -1) for name in on]
         whole = all(
-            maker >= 0 and ops[maker].takes_region and set(targets[maker]) <= set(on)
+            maker >= 0 and _takes_region(ops[maker]) and set(targets[maker]) <= set(on)
             for maker in makers
         )
-        if op.gives_region and whole:
+        if op.traits.regional and whole:
             for maker in makers:
                 crops[maker] = place
         last.update(dict.fromkeys(on, place))
@@ -989,17 +1093,13 @@ def _known_size(field: Field) -> Sizes | None:
     return np.array([field.fixed_shape[axis] for axis in size_axes(field)], np.int32)
 
 
-def _common_size(op: Op, on: tuple[str, ...], sizes: Mapping[str, Sizes]) -> Sizes:
-    first = sizes[on[0]]
-    if op.any_size or type(op).draw is Op.draw:  # an op that draws nothing takes any size
-        return first
-    for name in on[1:]:
-        if not np.array_equal(sizes[name], first):
-            row = int((sizes[name] != first).any(axis=1).argmax())
-            raise RowError(
-                row,
-                f"{op}: {on[0]!r} is {first[row].tolist()} pixels and {name!r} is {sizes[name][row].tolist()}",
-                cause=follow.SAME_SIZE,
-                remedy=follow.SIZE_REMEDY,
-            )
-    return first
+def _size_field(op: Op, before: Spec) -> str | None:
+    """Return the field with the sizes that an op draws for; None for the fields that it acts on."""
+    image = op.traits.marks.image
+    return None if image is None else image(before)
+
+
+def _takes_region(op: Op) -> bool:
+    """Return True if an op can make a region of its images alone."""
+    codec = op.traits.codec
+    return codec is not None and codec.covering is not None

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from gpuload.errors import RowError
 from gpuload.graph.graph import Graph
 from gpuload.kernels import pixels
 from gpuload.kernels.pixels import Pixels
-from gpuload.ops.base import VARYING, Draw, Op, streams
+from gpuload.ops.base import VARYING, Draw, Op, calls_python, has_dali_form, original, streams
+from gpuload.ops.traits import Arithmetic, Execution, Traits, ValueCheck, once
 from gpuload.spec import Field, Spec
 
 TOLERANCE = 1e-3  # more than a step of float16 beside 1
@@ -58,14 +59,15 @@ class CheckLevels(Op):
     op: Op
     tolerance: float = TOLERANCE
 
-    any_size: ClassVar[bool] = True
-    checks: ClassVar[bool] = True
-    elementwise: ClassVar[bool] = True
-
     @property
-    def has_dali_form(self) -> bool:
-        """True where the op behind it has one: the question is asked where that op runs."""
-        return self.op.has_dali_form
+    @once
+    def traits(self) -> Traits:
+        """It checks values; DALI runs it where it runs the op behind it."""
+        return Traits(
+            arithmetic=Arithmetic(elementwise=True, any_size=True),
+            execution=Execution(has_dali_form=has_dali_form(self.op)),
+            check=ValueCheck(self._find_beyond, self._error),
+        )
 
     def __str__(self) -> str:
         return f"levels before {type(self.op).__name__}"
@@ -75,7 +77,7 @@ class CheckLevels(Op):
         return field
 
     @device.waits
-    def check(self, xp: ModuleType, x: Any) -> Any:
+    def _find_beyond(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a level beyond black or white, or one that is not a number."""
         if not len(x):
             return xp.empty(0, bool)
@@ -99,7 +101,7 @@ class CheckLevels(Op):
             return ~((x.min(axis=axes) >= least) & (x.max(axis=axes) <= greatest))
         return ~((x >= least) & (x <= greatest)).all(axis=axes)
 
-    def complaint(self, value: Any) -> RowError:
+    def _error(self, value: Any) -> RowError:
         """Return the error that says how far the levels go."""
         if isinstance(value, np.ndarray):
             levels = value
@@ -216,17 +218,19 @@ def _names_behind(
     copies = {
         field.name
         for field in after
-        if field.name not in before and op.original(field.name, on) in names
+        if field.name not in before and original(op, field.name, on) in names
     }
     result = names | copies
     for name in on:
-        has_white = type(op).__name__ == "Normalize" and not op.centers
+        has_white = type(op).__name__ == "Normalize" and not op.traits.arithmetic.centers
         is_known = name in names
-        if op.calls_python or op.needs_dali or after[name].dtype.kind != "f":
+        if calls_python(op) or op.traits.execution.needs_dali or after[name].dtype.kind != "f":
             is_known = False
         elif has_white:
             is_known = _makes_parts(op, before[name])
-        elif op.centers or (type(op).__name__ == "Cast" and before[name].dtype.kind in "uib"):
+        elif op.traits.arithmetic.centers or (
+            type(op).__name__ == "Cast" and before[name].dtype.kind in "uib"
+        ):
             is_known = True  # a loader tells of it, see `advice`
         if is_known:
             result = result | {name}
@@ -249,10 +253,10 @@ def _overshoots_behind(
         after: the fields behind it.
         overshoots: the result for the fields before it.
     """
-    origins = {field.name: op.original(field.name, on) for field in after}
+    origins = {field.name: original(op, field.name, on) for field in after}
     result = {name: overshoots[first] for name, first in origins.items() if first in overshoots}
     for name in on:
-        if op.calls_python or op.needs_dali:
+        if calls_python(op) or op.traits.execution.needs_dali:
             result.pop(name, None)
         elif _overshoots(op):
             result[name] = result.get(name, 0.0) + OVERSHOOT
@@ -282,10 +286,9 @@ def _are_between_0_and(greatest: float, x: Any) -> bool:
 
 def _takes_parts(op: Op) -> bool:
     """Return True if an op takes 1 for white of the values that it gets, or one of its ops does."""
-    ways: Sequence[Sequence[Op]] = getattr(op, "ways", ())
-    if not ways:
-        return op.takes_parts
-    for way in ways:
+    if not op.traits.ways:
+        return op.traits.arithmetic.takes_parts
+    for way in op.traits.ways:
         first = next((part for part in way if _takes_parts(part) or _scales(part)), None)
         if first is not None and not _scales(first):
             return True
@@ -293,7 +296,11 @@ def _takes_parts(op: Op) -> bool:
 
 
 def _scales(op: Op) -> bool:
-    return op.centers or op.calls_python or type(op).__name__ in ("Normalize", "Cast")
+    return (
+        op.traits.arithmetic.centers
+        or calls_python(op)
+        or type(op).__name__ in ("Normalize", "Cast")
+    )
 
 
 def _makes_parts(op: Op, field: Field) -> bool:

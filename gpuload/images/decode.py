@@ -40,7 +40,7 @@ Short data    Where the data of a scan end early, libjpeg makes the rest of the 
               warns. Of a JPEG in one Huffman scan that is an error here. nvImageCodec gets a region
               that ends above the last stored units without its end marker, which makes libjpeg stop
               instead. Otherwise it would then decode twice, so only suspects are read again: those
-              whose last stored pixel has the gray of missing blocks. Pillow reads such suspects
+              that end with a pixel of the gray of missing blocks. Pillow reads such suspects
               with longer data, which must change nothing.
 Limits        Of a damaged JPEG the codecs do not see: data that changed and did not become too
               short; less than a unit (8 to 16 pixels a side) that is missing; damage behind a
@@ -154,8 +154,9 @@ def decode(
             whole image.
         dtype: ``"uint8"`` or ``"uint16"``; black is 0, and white the largest value. Labels are not
             scaled, nor is ``"ANY"``, which takes any dtype that holds all values of the file's.
-        strict: True to look at each JPEG twice, and refuse one whose data end early also if that
-            left no trace in the last pixels. Decoding a region may find such damage without it.
+        strict: True to look at each JPEG twice, and refuse one with data that end early also if
+            that left no trace in the last pixels. Decoding a region may find such damage without
+            it.
         orient: False for the pixels as they are stored, else they are turned upright.
 
     Raises:
@@ -187,7 +188,8 @@ def decode(
         dtype,
     ):  # callers trust the size
         raise ImageError(
-            f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says {[*size, 3]}"
+            f"its pixels are {pixels.dtype} {list(pixels.shape)}, where its header says "
+            f"{[*size, 3]}"
         )
     pixels = _as_depth(pixels, dtype)
     if mode == "RGB":
@@ -293,7 +295,11 @@ def _colours(
         else:
             clean_of = tiff.without_orientation
         clean = np.frombuffer(clean_of(data.data), np.uint8)
-        clean_head = replace(without_turn(head), form="" if head.form == webp.PLAIN else head.form)
+        if head.form == webp.PLAIN:
+            form = ""
+        else:
+            form = head.form
+        clean_head = replace(without_turn(head), form=form)
         return _cut_region(
             _upright(_colours(clean, clean_head, None, dtype, strict, orient=False), head), region
         )
@@ -360,8 +366,7 @@ def _file_numbers(
 
 
 def _shows_samples(data: Pixels, head: Head) -> bool:
-    """Return True for a TIFF whose colours, as they are decoded, are its samples, or those of its
-    palette."""
+    """Return True for a TIFF that is decoded to its samples, or to the colours of its palette."""
     layout = tiff.layout(data.data)
     are_numbers = layout.photometric == tiff.INDEXED or (
         layout.photometric != tiff.WHITE_IS_0 and layout.bits >= 8
@@ -473,7 +478,10 @@ def _as_depth(pixels: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return uint8 or uint16 as one of these, scaled."""
     if pixels.dtype == dtype:
         return pixels
-    return _convert(pixels, _eight if dtype == "uint8" else _sixteen, np.dtype(dtype))
+    convert = _sixteen
+    if dtype == "uint8":
+        convert = _eight
+    return _convert(pixels, convert, np.dtype(dtype))
 
 
 def _labels(
@@ -485,7 +493,10 @@ def _labels(
         # Decode('ANY') would look up the colours of a palette.
         may_have_palette = head.kind in ("bmp", "gif") or head.form == "palette"
         form = f"gl.ops.Decode('ANY', dtype={head.dtype!r}) keeps the numbers of other files"
-        error = UnsupportedError(reason, "" if may_have_palette else form)
+        remedy = form
+        if may_have_palette:
+            remedy = ""
+        error = UnsupportedError(reason, remedy)
         if head.kind == "bmp":
             error.file_kind = bmp.BY_PILLOW
         else:
@@ -597,9 +608,11 @@ def _check_region(region: Region, head: Head) -> None:
     inside = 0 <= top <= head.height - height and 0 <= left <= head.width - width
     if not (inside and height > 0 and width > 0):
         raise SpecError(
-            f"region of {height} x {width} pixels at {top}, {left} of an image of {head.height} x {head.width}",
+            f"region of {height} x {width} pixels at {top}, {left} of an image of {head.height} x "
+            f"{head.width}",
             cause="it is empty, or reaches beyond the image",
-            remedy="make the region of the size in the head of the image, after its EXIF orientation",
+            remedy="make the region of the size in the head of the image, after its EXIF "
+            "orientation",
         )
 
 
@@ -678,10 +691,8 @@ class _NvImageCodec:
         if not _reaches_the_end(region, head):
             # The end is not needed: this is as fast.
             return self._decode(endless, head, region, orient, has_end=False)
-        pixels, filler = (
-            self._decode(data, head, region, orient),
-            FILL if head.channels < 4 else FILL // 2,
-        )
+        pixels = self._decode(data, head, region, orient)
+        filler = FILL if head.channels < 4 else FILL // 2
         if strict or _is_level(_to_stored_order(pixels, head.orientation)[-1, -1], filler):
             again = self._decode(endless, head, region, orient, has_end=False)
             if head.channels < 4 and not np.array_equal(
@@ -706,13 +717,16 @@ class _NvImageCodec:
             signalsafe.pass_on(error)
             raise ImageError(f"nvImageCodec cannot read it: {error}") from None
         if image is None:
-            raise ImageError(DAMAGE_TEXT if has_end else SHORT_TEXT)
+            cause = SHORT_TEXT
+            if has_end:
+                cause = DAMAGE_TEXT
+            raise ImageError(cause)
         return np.asarray(image)
 
     def _decoder(self) -> Any:
         """Return the decoder of this thread in this process; one is made in 0.02 ms."""
-        # The process, too: a child of fork has this thread's decoder, whose threads and locks are
-        # its parent's.
+        # The process, too: a child of fork has this thread's decoder, with threads and locks of its
+        # parent.
         local, process = self._of_thread, os.getpid()
         if getattr(local, "process", None) != process:
             library = self._library
@@ -789,7 +803,7 @@ class _Pillow:
     def take(
         self, data: Pixels, head: Head, convert: Callable[[Any], NDArray[Any]], orient: bool
     ) -> NDArray[Any]:
-        """Return what a function makes of an image as Pillow's reader of its format sees it,
+        """Return the result of a function for an image, as Pillow's reader of its format opens it,
         upright or as stored."""
         return self._call_pillow(
             lambda: self._read(np.ascontiguousarray(data), head, convert, orient)
@@ -807,7 +821,10 @@ class _Pillow:
 
     def _decode(self, data: Pixels, head: Head, dtype: str, strict: bool) -> NDArray[Any]:
         """Return a JPEG or PNG, by the decoders alone."""
-        pixels = np.empty((head.height, head.width, 3), np.uint8 if head.bits <= 8 else dtype)
+        depth = dtype
+        if head.bits <= 8:
+            depth = "uint8"
+        pixels = np.empty((head.height, head.width, 3), depth)
         stored_order = _to_stored_order(pixels, head.orientation)
         if head.kind == "jpeg":
             self._jpeg(data, head, stored_order, strict)
@@ -819,7 +836,8 @@ class _Pillow:
         if head.form in UNLIKE or (head.bits > 8 and head.channels > 1):
             form = UNLIKE.get(head.form, "colours of more than 8 bits")
             raise ImageError(
-                f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with DALI"
+                f"Pillow does not decode {form} as DALI does; nvImageCodec does, which comes with "
+                "DALI"
             )
 
     def _read(
@@ -879,7 +897,8 @@ class _Pillow:
         if plugin is None or not getattr(plugin, "SUPPORTED", True):
             raise MissingPackageError(
                 f"{self.name} does not read {FORMATS[kind].title}",
-                cause="it is too old (AVIF came with 11.3), or was built without the library for it",
+                cause="it is too old (AVIF came with 11.3), or was built without the library for "
+                "it",
                 remedy="pip install --upgrade pillow",
             )
         reader: Callable[[io.BytesIO], Any] = getattr(plugin, name)
@@ -960,7 +979,10 @@ class _Pillow:
         bits, colour, interlace = int(data[24]), int(data[25]), int(data[28])
         parts, _ = _parts(data.data, has_palette=False)
         stream = b"".join(parts)
-        result = np.empty((head.height, head.width), np.uint16 if bits > 8 else np.uint8)
+        depth = "uint8"
+        if bits > 8:
+            depth = "uint16"
+        result = np.empty((head.height, head.width), depth)
         out = _to_stored_order(result[..., None], head.orientation)[..., 0]
 
         def fill(mode: str, order: str, convert: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
@@ -984,9 +1006,15 @@ class _Pillow:
             if colour == INDEXED:
                 table = np.full(256, 255, np.uint8)
                 table[: len(key)] = np.frombuffer(key, np.uint8)[:256]
-                fill("P", f"P;{bits}" if bits < 8 else "P", lambda values: np.take(table, values))
+                order = "P"
+                if bits < 8:
+                    order = f"P;{bits}"
+                fill("P", order, lambda values: np.take(table, values))
             else:
-                numbers = np.frombuffer(key, ">u2")[: 1 if colour == GRAYSCALE else 3]
+                num_numbers = 3
+                if colour == GRAYSCALE:
+                    num_numbers = 1
+                numbers = np.frombuffer(key, ">u2")[:num_numbers]
                 self._hide(data, head, numbers, out, opaque)
         return result
 
@@ -994,9 +1022,8 @@ class _Pillow:
         self, data: Pixels, head: Head, key: NDArray[Any], out: NDArray[Any], opaque: int
     ) -> None:
         """Write 0 for the pixels of the one transparent colour of a PNG, else ``opaque``."""
-        pixels = self._decode(
-            data, without_turn(head), "uint16" if head.bits > 8 else "uint8", strict=False
-        )
+        depth = "uint16" if head.bits > 8 else "uint8"
+        pixels = self._decode(data, without_turn(head), depth, strict=False)
         if head.bits < 8:
             step = 255 // (2**head.bits - 1)
         else:
@@ -1174,7 +1201,10 @@ def _to_stored_order(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
     """Return an image that is upright as it is stored, a view, of an EXIF orientation (EXIF 2.32,
     section 4.6.4)."""
     is_mirrored, upside_down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
-    pixels = pixels[:: -1 if upside_down else 1, :: -1 if is_mirrored else 1]
+    if upside_down:
+        pixels = pixels[::-1]
+    if is_mirrored:
+        pixels = pixels[:, ::-1]
     if orientation >= 5:
         return pixels.transpose(1, 0, 2)
     return pixels

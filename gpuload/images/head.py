@@ -94,7 +94,7 @@ FORMATS = {
 }
 SUFFIXES = tuple(suffix for form in FORMATS.values() for suffix in form.suffixes)
 TITLES = ", ".join(form.title for form in FORMATS.values())
-# The first bytes that show the format of a file whose beginning is damaged: its reader gives the
+# The first bytes that show the format of a file with a damaged beginning: its reader gives the
 # better error.
 SHORT_MAGICS = {b"\xff\xd8": "jpeg", b"\x89PNG": "png", b"BM": "bmp"}
 # Formats that are known and not decoded: the name, and bytes at a place.
@@ -106,10 +106,12 @@ FOREIGN = (
     ("ICO", 0, b"\0\0\1\0"),
 )  # fmt: skip
 FILES_IN_PLACE = (  # files that get the names of images, in small letters
-    (b"version https://git-lfs", "a pointer of Git LFS in place of the file, which `git lfs pull` fetches"),
+    (b"version https://git-lfs", "a pointer of Git LFS in place of the file, which `git lfs pull` "
+    "fetches"),
     (b"<!doctype html", "a page of HTML, as servers send where a file is missing"),
     (b"<html", "a page of HTML, as servers send where a file is missing"),
-    (b"<svg", "an SVG, which is a drawing and not pixels"), (b"<?xml", "XML, as SVG drawings and errors of stores are"),
+    (b"<svg", "an SVG, which is a drawing and not pixels"), (b"<?xml", "XML, as SVG drawings and "
+    "errors of stores are"),
     (b"\x1f\x8b", "a file compressed by gzip"), (b"pk\3\4", "a ZIP archive"), (b"%pdf", "a PDF"),
     (b"\x93numpy", "an array of NumPy (NPY)"),
 )  # fmt: skip
@@ -128,7 +130,8 @@ FORMS = {  # of `Head`, in words
     "gray": "of gray with alpha, or without boxes",
     bmp.WIDE: "of 16 bits for a pixel",
     "stray bytes": "with stray bytes in front of a marker",
-    "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and 65535, or of "
+    "samples": "PAM, of floats, of bits that look like text, of another largest value than 255 and "
+    "65535, or of "
     "text that is not numbers alone",
 }
 
@@ -172,16 +175,19 @@ def row_error(row: int, error: ValueError) -> RowError:
     if not isinstance(error, UnsupportedError):
         return RowError(row, str(error))
     form = other_form(error.file_kind)
+    remedy = form
+    if error.remedy:
+        remedy = f"{error.remedy}; or read it by another library: {form}"
     return RowError(
         row,
         str(error),
         cause="the file may be sound, but gpuload does not decode this kind",
-        remedy=f"{error.remedy}; or read it by another library: {form}" if error.remedy else form,
+        remedy=remedy,
     )
 
 
 def kind_of(beginning: bytes) -> str | None:
-    """Return the name of the format whose files begin so (LOOKED_AT_BYTES will do), None if there
+    """Return the name of the format of files that begin so (LOOKED_AT_BYTES will do), None if there
     is none."""
     if beginning[:4] == b"RIFF":
         if beginning[8:12] == b"WEBP":
@@ -214,7 +220,7 @@ def foreign_to_dali(data: NDArray[Any], *, may_be_jpeg: bool = True) -> str:
         try:
             form = FORMATS[kind].read(view).form
         except (HeadError, scans.ScanError, IndexError, struct.error):
-            return ""  # DALI says what is wrong
+            return ""  # DALI tells the damage
         is_of_dali = form in ("", "one colour")
         if is_of_dali:
             return ""

@@ -61,7 +61,8 @@ def _open(process: int, folder: str | None) -> tuple[Codec | None, str]:
         return core.native.Codec(str(Path(folder, LIBRARY)), str(Path(folder, EXTENSIONS))), ""
     except RuntimeError as error:
         log.warning(
-            "images are decoded through Python, more slowly; cause: the core cannot use nvImageCodec: %s; remedy: "
+            "images are decoded through Python, more slowly; cause: the core cannot use "
+            "nvImageCodec: %s; remedy: "
             "install the DALI that gpuload asks for, by its extra cpu or cuda12",
             error,
         )

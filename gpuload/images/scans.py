@@ -117,9 +117,13 @@ def read_plain(
             raise ScanError(f"a further scan begins at byte {place}, where the image is complete")
     if missing and number < MAX_SCANS:
         raise ScanError(
-            f"{len(missing)} of its {len(channels)} channels have no scan: it was cut off, or is damaged"
+            f"{len(missing)} of its {len(channels)} channels have no scan: it was cut off, or is "
+            "damaged"
         )
-    return Scans(number, end if one_scan and kind in HUFFMAN else 0)
+    data_end = 0
+    if one_scan and kind in HUFFMAN:
+        data_end = end
+    return Scans(number, data_end)
 
 
 class _Settings:
@@ -157,7 +161,8 @@ def _begin(view: memoryview, place: int) -> int:
         raise ScanError("the file ends inside the header of a scan: it was cut off")
     if length != 6 + 2 * view[place + 2] or not 1 <= view[place + 2] <= 4:
         raise ScanError(
-            f"the header of a scan at byte {place} is {length} bytes long, for {view[place + 2]} channels"
+            f"the header of a scan at byte {place} is {length} bytes long, for {view[place + 2]} "
+            "channels"
         )
     return place + length
 
@@ -171,7 +176,8 @@ def _scan_tables(
     }
     if not ac_tables.keys() <= channels.keys() or len(ac_tables) < view[place + 2]:
         raise ScanError(
-            f"the scan at byte {place} is of channels {list(ac_tables)}; the image has {list(channels)}"
+            f"the scan at byte {place} is of channels {list(ac_tables)}; the image has "
+            f"{list(channels)}"
         )
     return ac_tables
 
@@ -229,14 +235,16 @@ def _check_restarts(view: memoryview, places: NDArray[np.intp], end: int, expect
         expected += 1
     if count != expected:
         raise ScanError(
-            f"the scan that ends at byte {end} has {count} restart markers; its header makes it {expected}"
+            f"the scan that ends at byte {end} has {count} restart markers; its header makes it "
+            f"{expected}"
         )
     numbers = np.frombuffer(view, np.uint8)[places + 1] & 7
     wrong = np.flatnonzero(numbers != np.arange(count) % 8)
     if wrong.size:
         place, number = places[wrong[0]], wrong[0] % 8
         raise ScanError(
-            f"its restart marker at byte {place} has number {numbers[wrong[0]]}, where {number} comes next"
+            f"its restart marker at byte {place} has number {numbers[wrong[0]]}, where {number} "
+            "comes next"
         )
 
 
@@ -247,7 +255,8 @@ def _check_zeros(view: memoryview, begin: int, end: int) -> None:
         if place >= 0:
             if np.frombuffer(view, np.uint8)[start + place : end].any():
                 raise ScanError(
-                    f"zeros stand in its scan from byte {start + place} on: a part of the file was lost"
+                    f"zeros stand in its scan from byte {start + place} on: a part of the file was "
+                    "lost"
                 )
             return
 
@@ -277,7 +286,8 @@ def _next_header(view: memoryview, end: int, settings: _Settings) -> tuple[int, 
         length = view[place] << 8 | view[place + 1]
         if length < 2 or place + length > len(view):
             raise ScanError(
-                f"segment {marker:#04x} behind a scan, at byte {place}, does not end inside the file"
+                f"segment {marker:#04x} behind a scan, at byte {place}, does not end inside the "
+                "file"
             )
         # Tables and intervals may change between two scans (T.81, B.2.4).
         settings.take(view, marker, place)

@@ -6,7 +6,7 @@ Pillow    one channel of 1, 2, 4 and 8 bits, uint16, and in little-endian files 
           ZSTD and LZMA among them.
 tifffile  all others: any number of channels of any dtype. Without the package imagecodecs it reads
           files without compression and those by Deflate; the extra ``tiff`` brings both.
-Choice    by the kind of the file alone, so that values do not depend on what is installed: without
+Choice    by the kind of the file alone, so that values do not depend on installed packages: without
           its package, a file is an error.
 """
 

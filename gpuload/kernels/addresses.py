@@ -20,12 +20,12 @@ from gpuload import device
 from gpuload.kernels import cuda
 
 Addresses = NDArray[np.int64]
-WORD_BYTES = (8, 4, 2, 1)  # of what a thread copies; addresses and lengths are multiples of it
+WORD_BYTES = (8, 4, 2, 1)  # that a thread copies; addresses and lengths are multiples of it
 
 
 class RowAddresses:
-    """The rows of one field of a batch; whoever has made it keeps them until the work that reads
-    them was queued.
+    """The rows of one field of a batch; the caller keeps them until the work that reads them was
+    queued.
 
     Args:
         addresses: int64 ``[n]``, where each row begins.

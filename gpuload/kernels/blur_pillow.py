@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 PASSES = 3
 BITS = 24  # of the fraction of a weight
-MOST_BOX = 1  # whole pixels: the radius of a box of sigma 2, timm's largest; edits have no larger one (pilblur.hpp)
+# Whole pixels: the radius of a box of sigma 2, timm's largest; edits have no larger one
+# (shared/pillow.hpp).
+MOST_BOX = 1
 f32 = np.float32
 Weights = NDArray[np.int64]
 
@@ -46,7 +48,7 @@ def box(sigma: float) -> tuple[int, int, int]:
     """Return the box of a blur: its radius in whole pixels, their weight, and that of the two
     pixels next to them.
 
-    Weights are whole numbers of 2**-24. A box whose middle pixel has all the weight changes
+    Weights are whole numbers of 2**-24. A box of which the middle pixel has all the weight changes
     nothing.
     """
     whole, weight, edge_weight = (

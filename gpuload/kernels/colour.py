@@ -77,13 +77,15 @@ def saturation(xp: ModuleType, x: Any, factor: Any) -> Any:
 
 @_quiet
 def hue(xp: ModuleType, x: Any, shift: Any) -> Any:
-    """Return images whose hue is turned by ``shift`` of a full turn, -0.5 to 0.5; one of one
+    """Return images with their hue turned by ``shift`` of a full turn, -0.5 to 0.5; one of one
     channel stays as it is."""
     if x.shape[-1] == 1:
         return x
     turns, saturations, values = hsv(xp, unit(xp, x))
     turn = across(xp, shift)
-    turns = turns + (turn[..., 0] if turn.ndim else turn)
+    if turn.ndim:
+        turn = turn[..., 0]
+    turns = turns + turn
     turns = turns - _whole_part(xp, turns)
     turns = xp.where(turns < 0, turns + np.float32(1), turns)
     return to_dtype(xp, _rgb(xp, turns, saturations, values), x.dtype)
@@ -97,7 +99,9 @@ def gamma(xp: ModuleType, x: Any, exponent: Any, gain: float = 1) -> Any:
         levels = tables.BYTES.astype(np.float32) * np.float32(1 / 255)
         powers = (levels.astype(np.float64) ** exponents).astype(np.float32)
         table = (_gained(powers, gain) * np.float32(LEVELS)).astype(np.uint8)
-        return tables.look_up(xp, x, table if np.ndim(exponent) else table[0])
+        if not np.ndim(exponent):
+            table = table[0]
+        return tables.look_up(xp, x, table)
     return _gained(x ** across(xp, exponent), gain)
 
 
@@ -311,13 +315,13 @@ def unit(xp: ModuleType, x: Any) -> Any:
 
 
 def to_dtype(xp: ModuleType, x: Any, dtype: np.dtype[Any]) -> Any:
-    """Return images, float32 from 0 to 1 or uint8, as one of the two; what is no number is black as
+    """Return images, float32 from 0 to 1 or uint8, as one of the two; not a number becomes black as
     uint8."""
     if x.dtype == dtype:
         return x
     if dtype != np.uint8:
         return unit(xp, x)
-    # Bounded first: what a number beyond 255, or none, becomes as uint8 differs between processors.
+    # Bounded first: processors differ in the uint8 that a number beyond 255, or none, becomes.
     return xp.where(
         x > 0, xp.minimum(x * np.float32(LEVELS), np.float32(255)), np.float32(0)
     ).astype(xp.uint8)

@@ -1,11 +1,13 @@
 """Edits: ops on uint8 images that keep their size, written as numbers for the core.
 
-``Op.edit_form`` returns the edits of an op, and ``Native.edit`` applies those of all ops to an
+``Forms.edits`` returns the edits of an op, and ``Native.edit`` applies those of all ops to an
 image while it lies in the cache. The result equals that of the array forms of the ops bit for bit.
 
 Numbers  An edit is its code, the number of its arguments, and these. Those of N images are float64
          ``[N, L]``: the edits of an image fill its row, one after the other. `SKIP` does nothing,
-         whatever its arguments are: with it, images may have different numbers of edits.
+         and takes any arguments: with it, images may have different numbers of edits.
+Codes    ``edits.BRIGHTNESS`` and all others are those of `core/cpp/shared/edits.hpp`, the one table
+         of them, which also names their arguments. It is read when a code is first needed.
 """
 
 from __future__ import annotations
@@ -16,35 +18,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuload.kernels import sources
+
 Edits = NDArray[np.float64]
 
-# The codes, as in edit.cpp, and their arguments. Those that begin with PIL are Pillow's functions
-# (`kernels.colour_pillow`, `kernels.pillow`), the others torchvision's (`kernels.colour`). A weight
-# is 1 - factor, rounded to float32.
-(
-    SKIP,
-    TABLE,  # a table of 256 bytes, in the memory of 32 numbers
-    BRIGHTNESS,  # factor
-    CONTRAST,  # factor, weight
-    SATURATION,  # factor, weight
-    HUE,  # part of a turn
-    SHARPNESS,  # weight
-    GRAY,
-    AUTOCONTRAST,
-    EQUALIZE,
-    BLUR,  # how many weights down, how many across, and these; see `ops.colour.blur`
-    PIL_CONTRAST,  # factor
-    PIL_SATURATION,  # factor
-    PIL_SHARPNESS,  # factor
-    PIL_AUTOCONTRAST,
-    PIL_AFFINE,  # which of `FILTERS`, six numbers of a matrix, the fill of three channels
-    PIL_TURN,  # quarters of a turn, 1 to 3, counter-clockwise
-    PIL_MIX,  # share of the mix, number of chains; of each chain its weight, the count of its numbers, and its edits
-    CLAHE,  # limit, tiles down, tiles across; see `ops.colour.clahe`
-    PIL_BLUR,  # see `blur_pillow.box`
-) = range(20)
 FILTERS = ("nearest", "linear", "cubic")
 TABLE_NUMBERS = 32
+
+
+def code(name: str) -> int:
+    """Return the code of an edit by its name."""
+    return sources.enumerators("edits.hpp", "Code")[name]
+
+
+def __getattr__(name: str) -> int:
+    """Return the code of an edit, ``edits.BRIGHTNESS``; the next time it lies in the module."""
+    if not name.isupper() or name not in (codes := sources.enumerators("edits.hpp", "Code")):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals().update(codes)
+    return codes[name]
 
 
 def of(count: int, code: int, *numbers: Any) -> Edits:
@@ -65,7 +57,7 @@ def of(count: int, code: int, *numbers: Any) -> Edits:
 def of_tables(tables: NDArray[np.uint8]) -> Edits:
     """Return a look-up of each image in its table, uint8 ``[N, 256]``."""
     edits = np.empty((len(tables), 2 + TABLE_NUMBERS))
-    edits[:, 0], edits[:, 1] = TABLE, TABLE_NUMBERS
+    edits[:, 0], edits[:, 1] = code("TABLE"), TABLE_NUMBERS
     edits[:, 2:] = np.ascontiguousarray(tables).view(np.float64)
     return edits
 
@@ -75,7 +67,7 @@ def spread(edits: Edits, rows: NDArray[np.int64], count: int) -> Edits:
     they are."""
     length = edits.shape[1]
     result = np.zeros((count, length))
-    result[:, 0], result[:, 1] = SKIP, length - 2
+    result[:, 0], result[:, 1] = code("SKIP"), length - 2
     result[rows] = edits
     return result
 
@@ -101,6 +93,6 @@ def reorder(edits: Sequence[Edits], order: NDArray[np.int32]) -> Edits:
     for slot, part in zip(slots, edits, strict=True):
         end = part.shape[1]
         slot[:, :end] = part
-        slot[:, end], slot[:, end + 1] = SKIP, length - end - 2
+        slot[:, end], slot[:, end + 1] = code("SKIP"), length - end - 2
     rows = np.arange(len(order))[:, None]
     return slots[order, rows].reshape(len(order), len(edits) * length)

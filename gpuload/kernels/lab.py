@@ -16,7 +16,6 @@ Equals   ``cv2.cvtColor`` of uint8 (OpenCV 5.0), ``COLOR_RGB2LAB`` and ``COLOR_L
 from __future__ import annotations
 
 from functools import cache
-from itertools import accumulate
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -46,14 +45,6 @@ SCALE, SHIFT = (
     (16 * 255 * ONE_ROOT + 50) // 100,
 )  # of L: 1.16 root - 0.16, from 0 to 255
 NUM_ROOTS = 256 * 3 // 2 * 8
-LENGTHS = {
-    "linear": 256, "roots": NUM_ROOTS, "y": 256, "root_of_y": 256, "lights": NUM_LIGHTS, "values": ONE_RESULT,
-    "to_xyz": 9, "from_xyz": 9,
-}  # fmt: skip
-PLACES = dict(
-    zip(LENGTHS, accumulate(LENGTHS.values(), initial=0), strict=False)
-)  # of each table in `join_tables`
-
 Table = NDArray[np.int32]
 f32, f64 = np.float32, np.float64
 
@@ -125,7 +116,7 @@ def tables() -> Tables:
 
 
 def join_tables() -> Table:
-    """Return all tables one after the other, int32; `PLACES` has where each begins."""
+    """Return all tables one after the other, int32, as shared/lab.hpp has them."""
     return np.concatenate([np.ravel(table) for table in tables()]).astype(np.int32)
 
 

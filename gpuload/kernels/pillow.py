@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import core, device
-from gpuload.core.face import PixelSums
 from gpuload.kernels.pixels import Boxes, Pixels
 
 Matrix = tuple[float, float, float, float, float, float]
@@ -46,44 +45,8 @@ SUPPORTS = {
 BITS = 22  # of the fraction of a weight for bytes
 LIMIT = 32768  # pixels: points beyond are not in its fixed-point numbers
 
-# One axis lies in the table as the first pixels, and then the weights of each. `words` has where,
-# and how many weights there are of a pixel: down the columns, then along the rows; none where the
-# axis stays. Each pass ends in a number of an image.
-RESIZE = """
-typedef KIND Stats;
-__device__ inline In number_of(int total) {
-    total >>= 22;
-    return (In)(total < 0 ? 0 : total > 255 ? 255 : total);
-}
-__device__ inline In number_of(double total) { return (In)total; }
-
-__device__ inline In across(const Image& image, int y, int x, int channel, const Stats* steps, int support) {
-    if (!support) return at(image, y, x, channel);
-    const Stats* weights = steps + image.new_width + (Long)x * support;
-    Stats total = HALF;
-    for (int tap = 0; tap < support; ++tap)
-        total = total + (Stats)at(image, y, clipped((int)steps[x] + tap, image.width), channel) * weights[tap];
-    return number_of(total);
-}
-__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
-    Out* to)
-{
-    const Stats *down = stats + words[0], *steps = stats + words[2];
-    const Stats* weights = down + image.new_height + (Long)y * words[1];
-    for (int channel = 0; channel < CHANNELS; ++channel) {
-        Stats total = HALF;
-        for (int tap = 0; tap < words[1]; ++tap) {
-            int row = clipped((int)down[y] + tap, image.height);
-            total = total + (Stats)across(image, row, x, channel, steps, words[3]) * weights[tap];
-        }
-        to[channel] = words[1] ? number_of(total) : across(image, y, x, channel, steps, words[3]);
-    }
-}
-"""
-RESIZE_BYTES = (
-    RESIZE.replace("KIND", "int").replace("HALF", f"{1 << (BITS - 1)}").replace("22", f"{BITS}")
-)
-RESIZE_FLOATS = RESIZE.replace("KIND", "double").replace("HALF", "0.0")
+RESIZE = '#include "pillow_resize.cuh"\n'
+RESIZE_FLOATS = f"#define FLOATS\n{RESIZE}"
 
 
 def rotation(angle: float, size: tuple[int, int]) -> Matrix:
@@ -295,7 +258,10 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
     # first pixel of each step, then its weights. ``words`` say for each image where they begin and
     # how many weights a step has, down and across; 0 weights: this axis keeps its length. Images of
     # the same lengths share a table.
-    tables: list[NDArray[Any]] = [np.zeros(1, np.int32 if is_bytes else np.float64)]
+    text = RESIZE_FLOATS
+    tables: list[NDArray[Any]] = [np.zeros(1, np.float64)]
+    if is_bytes:
+        text, tables = RESIZE, [np.zeros(1, np.int32)]
     words, places, end = np.zeros((len(x), 4), np.int32), {}, 1
     for row, lengths in enumerate(np.concatenate([boxes[:, 2:], new], axis=1).tolist()):
         for axis in (0, 1):
@@ -308,7 +274,6 @@ def resize_batch(xp: ModuleType, x: Any, boxes: Boxes, new: Boxes, interpolation
                 end += after + numbers.size
             words[row, 2 * axis : 2 * axis + 2] = places.get((before, after), (0, 0))
     images = Pixels(xp, x, words, boxes=boxes, size=new)
-    text = RESIZE_BYTES if is_bytes else RESIZE_FLOATS
     return images.change(text, stats=device.parameters(np.concatenate(tables)))
 
 
@@ -336,7 +301,7 @@ def resize_into(
     else:
         across = NO_STEPS
     pixels = image[top : top + height, left : left + width]
-    core.native.resize_as_pillow(pixels, down.in_fixed_point, across.in_fixed_point, out)
+    core.native.resize_as_pillow(pixels, down, across, out)
 
 
 class Steps(NamedTuple):
@@ -353,11 +318,6 @@ class Steps(NamedTuple):
     num_pixels: NDArray[np.int32]
     weights: NDArray[np.float64]
     fixed: NDArray[np.int32]
-
-    @property
-    def in_fixed_point(self) -> PixelSums:
-        """The arrays that the core takes."""
-        return self.first, self.num_pixels, self.fixed
 
 
 NO_STEPS = Steps(
@@ -410,12 +370,17 @@ def _sinc(place: NDArray[np.float64]) -> NDArray[np.float64]:
 def _resize_axis(xp: ModuleType, x: Any, axis: int, axis_steps: Steps) -> Any:
     first, _, weights, fixed = axis_steps
     is_bytes = x.dtype == np.uint8
-    kind, numbers = (xp.int32, fixed) if is_bytes else (xp.float64, weights)
-    shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
+    total: Any
+    kind: Any
+    numbers: NDArray[Any]
     if is_bytes:
-        total: Any = kind(1 << (BITS - 1))
+        kind, numbers = xp.int32, fixed
+        total = kind(1 << (BITS - 1))
     else:
+        kind, numbers = xp.float64, weights
         total = kind(0)
+    shape = [1, 1, 1]
+    shape[axis] = -1
     for tap in range(numbers.shape[1]):
         pixels = x.take(xp.asarray((first + tap).clip(0, x.shape[axis] - 1)), axis=axis)
         total = total + pixels.astype(kind) * xp.asarray(numbers[:, tap]).reshape(shape)

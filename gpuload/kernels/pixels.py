@@ -1,6 +1,6 @@
 """Pixels: images of any sizes on a GPU, of which a kernel makes each pixel of a result by itself.
 
-Launches  One for a batch, whatever its number of images, and one more for each thing that an op
+Launches  One for a batch of any number of images, and one more for each thing that an op
           must know of a whole image before. One upload has all that the kernels read beside the
           pixels.
 Kernel    `cuda.change` and `cuda.gather` are the frames; an op gives the text of one pixel, which
@@ -163,7 +163,9 @@ def as_images(xp: ModuleType, x: Any) -> Any | None:
         rows = [record.reshape(1, -1, 1) for record in x]
     else:
         rows = x.reshape(len(x), 1, -1, 1)
-    return rows if reads(xp, rows) else None
+    if not reads(xp, rows):
+        return None
+    return rows
 
 
 def row_of(xp: ModuleType, x: Any) -> Any | None:
@@ -174,7 +176,9 @@ def row_of(xp: ModuleType, x: Any) -> Any | None:
     if not x.flags.c_contiguous:
         device.settle()  # it is copied
     row = x.reshape(1, 1, -1, 1)
-    return row if reads(xp, row) else None
+    if not reads(xp, row):
+        return None
+    return row
 
 
 class Pixels:
@@ -190,7 +194,7 @@ class Pixels:
             pixels; all of it if left out.
         size: int ``[N, 2]``, height and width of each result, pixels; those of the images if left
             out.
-        raw: move numbers as bytes, whatever they mean.
+        raw: move numbers as bytes of any meaning.
     """
 
     def __init__(
@@ -212,17 +216,17 @@ class Pixels:
             ) * self.dtype.itemsize
             before = boxes[:, 2:]
         table["height"], table["width"] = before.T
-        table["new_height"], table["new_width"] = (before if size is None else size).T
+        after = before if size is None else size
+        table["new_height"], table["new_width"] = after.T
         self._lengths = table["new_height"].astype(np.int64) * table["new_width"]
         table["out"] = np.cumsum(self._lengths) - self._lengths
         rows = [np.ascontiguousarray(part).reshape(self.count, -1).view(np.int32) for part in words]
         num_words = sum(row.shape[1] for row in rows)
         if num_words % 2:  # numbers of eight bytes begin at their multiples
             rows.append(np.zeros((self.count, 1), np.int32))
-        parts = [
-            table.view(np.uint8),
-            *([np.concatenate(rows, axis=1).reshape(-1).view(np.uint8)] if rows else []),
-        ]
+        parts = [table.view(np.uint8)]
+        if rows:
+            parts.append(np.concatenate(rows, axis=1).reshape(-1).view(np.uint8))
         # One copy to the GPU for all: each costs some microseconds, however few its bytes are.
         upload = device.parameters(np.concatenate(parts))
         self._inputs = upload, upload[table.nbytes :], np.int32(num_words + num_words % 2)
@@ -278,14 +282,11 @@ class Pixels:
             An array ``[N, height, width, channels]`` where all results have one size, else a list
             of arrays.
         """
+        after, channels = self._type, channels or self.channels
         if dtype is None:
-            after = self._type
+            dtype = self.dtype
         else:
             after = cuda.TYPES[np.dtype(dtype).name]
-        channels, dtype = (
-            channels or self.channels,
-            self.dtype if dtype is None else np.dtype(dtype),
-        )
         blocks = cuda.blocks(int(self._lengths.max()), self.count)
         out = self._xp.empty(int(self._lengths.sum()) * channels, dtype)
         device.kernel(cuda.change(self._type, after, (self.channels, channels), pixel), "change")(
@@ -314,23 +315,7 @@ def constants(count: int, *numbers: float) -> NDArray[np.float32]:
     return np.broadcast_to(np.array(numbers, np.float32), (count, len(numbers)))
 
 
-# `words` has where a window begins (top, left), whether it is mirrored (vertically, horizontally),
-# quarters of a turn, a word without use, and the value outside of the image.
-MOVE = """
-typedef int Stats;
-__device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
-    Out* to)
-{
-    int row = words[0] + (words[2] ? image.new_height - 1 - y : y);
-    int column = words[1] + (words[3] ? image.new_width - 1 - x : x);
-    if (words[4] == 1) row = x, column = image.width - 1 - y;
-    if (words[4] == 2) row = image.height - 1 - y, column = image.width - 1 - x;
-    if (words[4] == 3) row = image.height - 1 - x, column = y;
-    bool inside = row >= 0 && row < image.height && column >= 0 && column < image.width;
-    for (int channel = 0; channel < CHANNELS; ++channel)
-        to[channel] = inside ? at(image, row, column, channel) : *(const Out*)(words + 6 + 2 * channel);
-}
-"""
+MOVE = '#include "move.cuh"\n'
 
 
 def move(

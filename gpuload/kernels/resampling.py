@@ -216,7 +216,8 @@ def resize(
     filters = [_taps(size[axis], new[axis], interpolation, antialias) for axis in (0, 1)]
     supports = (filters[0][1].shape[1], filters[1][1].shape[1])
     result = image.astype(xp.float32)
-    for axis in (0, 1) if vertical_first(size, new, supports) else (1, 0):
+    axes = (0, 1) if vertical_first(size, new, supports) else (1, 0)
+    for axis in axes:
         result = _pass(xp, result, axis, *filters[axis])
     if image.dtype == np.uint8:
         return to_uint8(xp, result)
@@ -237,9 +238,11 @@ def _pass(
     xp: ModuleType, x: Any, axis: int, first: NDArray[np.int32], coefficients: NDArray[np.float32]
 ) -> Any:
     total: Any = None
+    shape = [1, 1, 1]
+    shape[axis] = -1
     for k in range(coefficients.shape[1]):
         source = xp.asarray((first + k).clip(0, x.shape[axis] - 1))
-        weight = xp.asarray(coefficients[:, k]).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        weight = xp.asarray(coefficients[:, k]).reshape(shape)
         product = weight * x.take(source, axis=axis)
         if total is None:
             total = product
@@ -270,7 +273,7 @@ def resize_batch(
     dtype = np.dtype(images[0].dtype)
     table, shapes = np.zeros(len(images), IMAGE), np.empty((len(images), 3), np.int64)
     for name, numbers in zip(
-        ("address", "down", "across", "deep", "channels"), walk.places(images), strict=True
+        ("address", "down", "across", "deep", "channels"), walk.strides_of(images), strict=True
     ):
         table[name] = numbers
     shapes[:, :2], shapes[:, 2] = new, table["channels"]
@@ -295,15 +298,15 @@ def resize_batch(
     arguments = device.parameters(
         np.concatenate([part.view(np.uint8) for part in (table, axes, filters)])
     )
-    on_axes, on_filters = (
-        arguments[table.nbytes :],
-        0 if is_nearest else arguments[table.nbytes + axes.nbytes :],
-    )
+    on_axes = arguments[table.nbytes :]
+    if is_nearest:
+        on_filters, entries = 0, np.int32(0)
+    else:
+        on_filters, entries = on_axes[axes.nbytes :], np.int32(len(TABLES[interpolation]))
     first = xp.empty(int(axes["outside"].sum()), xp.int32)
     weights = xp.empty(int(axes["outside"].astype(np.int64) @ axes["support"]), xp.float32)
     out = xp.empty(int(sizes.sum()), dtype)
     source = cuda.resize(dtype, nearest=is_nearest)
-    entries = np.int32(0 if is_nearest else len(TABLES[interpolation]))
     blocks = cuda.blocks(int(axes["outside"].max()), len(axes))
     device.kernel(source, "taps")(
         (blocks * len(axes),),
@@ -406,8 +409,9 @@ def _taps(n_in: int, n_out: int, interpolation: str, antialias: bool) -> Taps:
     numbers = n_out * (
         WIDTHS[interpolation] * max(1.0, n_in / n_out) + 2
     )  # a few more than there are
-    make = _cached_taps if numbers <= KEPT_NUMBERS else taps
-    return make(n_in, n_out, interpolation, antialias)
+    if numbers > KEPT_NUMBERS:
+        return taps(n_in, n_out, interpolation, antialias)
+    return _cached_taps(n_in, n_out, interpolation, antialias)
 
 
 _cached_taps = lru_cache(maxsize=KEPT_TAPS)(taps)

@@ -1,4 +1,4 @@
-"""Tables: uint8 images whose values are looked up, each in a table of 256.
+"""Tables: the values of uint8 images are looked up, each in a table of 256.
 
 Tables   ``[256]`` for all images, ``[N, 256]`` with one for each, ``[N, C, 256]`` or ``[C, 256]``
          with one for each of the channels, too.
@@ -18,7 +18,7 @@ ALMOST_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
 
 def look_up(xp: ModuleType, x: Any, tables: Any) -> Any:
-    """Return images whose values are looked up.
+    """Return images with their values looked up.
 
     Args:
         xp: NumPy or CuPy.
@@ -30,7 +30,8 @@ def look_up(xp: ModuleType, x: Any, tables: Any) -> Any:
         return tables.take(x)
     count = tables.size // 256
     begins = xp.arange(0, 256 * count, 256, dtype=xp.int32)
-    begins = begins.reshape(-1, 1, 1, channels if x.ndim == 3 or tables.ndim == 3 else 1)
+    has_channels = x.ndim == 3 or tables.ndim == 3
+    begins = begins.reshape(-1, 1, 1, channels if has_channels else 1)
     return tables.reshape(-1).take((x + begins).reshape(x.shape))
 
 

@@ -1,6 +1,6 @@
 """Walk: crop, mirror, reorder axes and normalise in one pass over each image of a batch.
 
-Ops that can be part of a walk extend it one after the other (``Op.fold``); the core makes it
+Ops that can be part of a walk extend it one after the other (``Forms.fold``); the core makes it
 (``Walker``), or a kernel on a GPU (``walk_on_device``). It equals the array forms of these ops bit
 for bit.
 """
@@ -25,10 +25,10 @@ from gpuload.spec import Field
 
 Array = NDArray[Any]
 Memory = Callable[[tuple[int, ...], np.dtype[Any]], Array]  # gives memory for an array, in C order
-# The batches whose records have shapes of their own; others are one array.
+# Batches of records with shapes of their own; others are one array.
 VARYING = (list, Ragged, device.Views)
 DTYPES = (np.uint8, np.float32)  # that the core reads
-UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images whose size varies
+UNKNOWN_PIXELS = 1 << 14  # stands for the sides of images of varying size
 
 
 class Walk(NamedTuple):
@@ -117,11 +117,6 @@ def begin(field: Field, count: int, shape: tuple[int, ...] | None = None) -> Wal
         height=height, width=width, channels=channels, in_axes=axes, in_dtype=field.dtype, start=still,
         window=(height, width), mirror=still, out_axes=axes, fill=0, mean=None, scale=None, dtype=field.dtype,
     )  # fmt: skip
-
-
-def walk_into(walk: Walk, x: Array, out: Array) -> None:
-    """Write the windows of images ``x`` ``[N, ...]`` to ``out`` ``[N, ...]``; see ``Walker``."""
-    Walker(walk)(x, out)
 
 
 class Walker:
@@ -235,7 +230,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
             ``RowAddresses``.
     """
     count, planes = len(walk.start), walk.out_axes == "CHW"
-    cuda.blocks(prod(walk.out_shape), count)  # refuses what is too large
+    cuda.blocks(prod(walk.out_shape), count)  # refuses too large ones
     out = xp.empty((count, *walk.out_shape), walk.dtype)
     if not out.size:
         return out
@@ -245,7 +240,7 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     first, strides, size, num_words = 0, (0, 0, 0, 0), (walk.height, walk.width), 0
     if isinstance(x, VARYING):
         table = tabulate(x)
-        address, down, across, deep, _ = _places_in(table, walk.in_dtype.itemsize, walk.in_axes)
+        address, down, across, deep, _ = _strides_in(table, walk.in_dtype.itemsize, walk.in_axes)
         height, width = (table[:, 3 + walk.in_axes.index(axis)] for axis in "HW")
         parts.insert(0, np.stack([address, down, across, deep, height, width], axis=1))
         span, num_words = (
@@ -289,10 +284,11 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     else:
         lengths = (walk.channels, walk.window[1])
     divisors = [number for length in (*lengths, blocks) for number in cuda.divisor(length)]
-    place = np.int64 if span >> 31 else np.int32
+    is_wide = bool(span >> 31)
+    place = np.int64 if is_wide else np.int32
     text = cuda.walk(
         walk.in_dtype.name, walk.dtype.name, walk.channels, planes=planes, normalizes=len(ends) == 3,
-        words=num_words, wide=place is np.int64,
+        words=num_words, wide=is_wide,
     )  # fmt: skip
     device.kernel(text, "walk")(
         (blocks * count,), (cuda.THREADS,),
@@ -302,8 +298,8 @@ def walk_on_device(xp: ModuleType, walk: Walk, x: Any) -> Any:
     return out
 
 
-def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
-    """Return where the pixels of images on a GPU lie: a number of each image, or one for all.
+def strides_of(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
+    """Return the addresses and strides of images on a GPU: a number of each image, or one for all.
 
     Args:
         images: an array ``[N, ...]``, or N arrays of three axes, in a list, a `Ragged` or
@@ -315,7 +311,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
         the channels.
     """
     if isinstance(images, VARYING):
-        return _places_in(tabulate(images), images[0].itemsize, axes)
+        return _strides_in(tabulate(images), images[0].itemsize, axes)
     device.hold(images)
     item, next_image = images.itemsize, images.strides[0]
     addresses = images.data.ptr + next_image * np.arange(len(images), dtype=np.int64)
@@ -323,7 +319,7 @@ def places(images: Any, axes: str = "HWC") -> tuple[Any, Any, Any, Any, Any]:
     return addresses, *strides, images.shape[1 + axes.index("C")]
 
 
-def _places_in(
+def _strides_in(
     table: NDArray[np.int64], item_bytes: int, axes: str
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Return the same of a table of `tabulate`."""

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from gpuload.errors import SpecError
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, calls_python, original
 from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, POINT_FORMAT, Field, Shape, Spec
 
 IMAGE, LABEL, BOXES, POINTS = "image", "label", "xyxy", POINT_FORMAT
@@ -128,17 +128,23 @@ def roles_behind(
         result |= dict.fromkeys(on, LABEL)
     if name == "Decode" and mode in ("LABELS", "RGBA"):
         result |= dict.fromkeys(on, MASK if mode == "LABELS" else ALPHA)
-    copies = {field.name: op.original(field.name, on) for field in after if field.name not in on}
+    copies = {field.name: original(op, field.name, on) for field in after if field.name not in on}
     result |= {copy: roles[name] for copy, name in copies.items() if name in roles}
-    is_function = op.calls_python or op.needs_dali  # of which nobody knows what it does with alpha
+    is_function = (
+        calls_python(op) or op.traits.execution.needs_dali
+    )  # of which nobody knows what it does with alpha
     unknown = on if is_function else ()
     return {name: role for name, role in result.items() if role != ALPHA or name not in unknown}
 
 
 def changes_colours(op: Op) -> bool:
     """Return True if an op changes numbers of images as colours, or one of its ops does."""
-    inner: Sequence[Op] = getattr(op, "inner", ())
-    return op.takes_parts or type(op).__name__ in COLOUR_OPS or any(map(changes_colours, inner))
+    inner = [part for way in op.traits.ways for part in way]
+    return (
+        op.traits.arithmetic.takes_parts
+        or type(op).__name__ in COLOUR_OPS
+        or any(map(changes_colours, inner))
+    )
 
 
 def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str]) -> None:
@@ -177,11 +183,11 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
 
 def _changes_alpha(op: Op) -> Op | None:
     """Return the op, or the first of its ops, that changes the fourth channel as a colour."""
-    inner: Sequence[Op] = getattr(op, "inner", ())
+    inner = [part for way in op.traits.ways for part in way]
     if inner:
         return next(filter(None, map(_changes_alpha, inner)), None)
     if type(op).__name__ == "Normalize":  # a scale is one for all channels
-        if op.centers and not np.ndim(getattr(op, "mean", 0)):
+        if op.traits.arithmetic.centers and not np.ndim(getattr(op, "mean", 0)):
             return op
         return None
     if changes_colours(op) or type(op).__name__ == "ChannelShuffle":

@@ -1,7 +1,7 @@
 """Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by
 the same draw.
 
-Mask    A mask becomes a field that the op acts on itself (``Op.including``), on whatever executor.
+Mask    A mask becomes a field that the op acts on itself (`including`), on whatever executor.
 Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many
         channels; see below.
 Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the
@@ -16,11 +16,11 @@ They belong to the field ``image``, or to the only unmarked field that may be an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import beside, boxes
 from gpuload.ops.base import VARYING, Boxes, Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Execution, Follows, Geometric, Marks, Move, Traits, once
 from gpuload.ragged import Ragged
 from gpuload.spec import INSTANCES, MASK, NORMALIZED, Field, Spec
 
@@ -65,15 +66,39 @@ def with_masks(op: Op, spec: Spec) -> Op:
         SpecError: the image that a mask belongs to is not known; or the op cannot act on masks.
     """
     masks = tuple(field.name for field in spec if field.kind == MASK)
-    if not op.moves_pixels or not masks:
+    if not op.traits.geometric or not masks:
         return op
     targets = op.targets(spec)
     if all(spec[name].is_marked for name in targets) or image_of(op, spec, masks[0]) not in targets:
         return op
     masks = tuple(name for name in masks if name not in targets)
     if masks:
-        return op.including(masks, targets)
+        return including(op, masks, targets)
     return op
+
+
+def including(op: Op, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
+    """Return an op acting on masks, too: their pixels are taken by nearest, and new pixels are 0.
+
+    A dict that names a mask, ``fill={"mask": 255}``, gives another value for it.
+
+    Args:
+        op: one that moves pixels.
+        masks: the names of the masks.
+        targets: the fields that the op acts on without them.
+    """
+    geometric = op.traits.geometric
+    if geometric is not None and geometric.masks is not None:
+        result: Op = geometric.masks(masks, targets)
+        return result
+    changes: dict[str, Any] = {}
+    for argument in op.per_field:
+        value = getattr(op, argument)
+        by_name = dict(value) if isinstance(value, dict) else dict.fromkeys(targets, value)
+        if argument == "interpolation":
+            by_name = {**dict.fromkeys(masks, "nearest"), **by_name}
+        changes[argument] = by_name
+    return replace(op, on=(*targets, *masks), **changes)
 
 
 def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
@@ -85,7 +110,7 @@ def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
         spec: the fields before it.
         roles: what fields are as ops made them, by their names, see `beside.roles_behind`.
     """
-    if not op.mixes or op.moves_pixels or op.on is not None:
+    if not op.traits.mixes or op.traits.geometric or op.on is not None:
         return op
     targets = op.targets(spec)
     vectors = [
@@ -128,7 +153,8 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
         for field in spec
         if field.holds_boxes or field.holds_points or field.kind == INSTANCES
     ]
-    if not op.moves_pixels or not annotations:
+    geometric = op.traits.geometric
+    if geometric is None or not annotations:
         return
     targets = op.targets(spec)
     if all(spec[name].is_marked for name in targets):
@@ -143,12 +169,14 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
             cause=f"the image, {spec[image]}, has slices, and the field lies in an image of two axes",
             remedy="leave that mark out, and change the field in gl.ops.Python, see docs/own-op.md",
         )
-    mover = op.mover(image, annotations, spec, changed)
-    if mover is None and places is not None and not op.moves_points:
+    mover: Op | None = None
+    if geometric.mover is not None:
+        mover = geometric.mover(image, annotations, spec, changed)
+    if mover is None and places is not None and geometric.points is None:
         raise SpecError(
             f"{op} beside the field {places.name!r}, {places.mark}",
-            cause="the op moves pixels, and has no method move_points, which says where points go",
-            remedy="give it that method, see docs/own-op.md, or leave the op out",
+            cause="the op moves pixels, and its Geometric has no points, which says where points go",
+            remedy="give it one, see docs/own-op.md, or leave the op out",
         )
     for field in annotations:
         if field.name in targets:
@@ -200,23 +228,22 @@ class Follower(Op):
     op: Op
     image: str
 
-    needs_numpy: ClassVar[bool] = True
-    any_size: ClassVar[bool] = True
-
     @property
-    def leader(self) -> Op:
-        """See ``Op``."""
-        return self.op
-
-    def sized_by(self, before: Spec) -> str | None:
-        """See ``Op``."""
-        return self.image
+    @once
+    def traits(self) -> Traits:
+        """It has the draw of the op that it follows, on the host."""
+        return Traits(
+            arithmetic=Arithmetic(any_size=True),
+            execution=Execution(needs_numpy=True),
+            marks=Marks(image=lambda before: self.image),
+            follows=Follows(self.op, self._complete),
+        )
 
     def __str__(self) -> str:
         return f"{self.op} of {self.on!r}"
 
-    def complete_draw(self, draw: Draw, size: Sizes) -> Draw:
-        """See ``Op``."""
+    def _complete(self, draw: Draw, size: Sizes) -> Draw:
+        """Return the draw of the leader with the sizes of the images before and behind it."""
         return {**draw, BEFORE: size, AFTER: self.op.size_after(size, draw)}
 
 
@@ -232,7 +259,7 @@ class MoveMasks(Follower):
     def _of_masks(self) -> Op:
         """The op as it acts on a mask of several channels."""
         field = Field(str(self.on), np.dtype(np.uint8), (None, None, None), axes="HWC", kind=MASK)
-        return self.op.including((field.name,), (self.image,)).of(field.name, field)
+        return including(self.op, (field.name,), (self.image,)).of(field.name, field)
 
     def spec_after(self, spec: Spec) -> Spec:
         """Height and width become those of the image.
@@ -279,7 +306,11 @@ class MoveAnnotations(Follower):
     kind: str
     is_first: bool = False
 
-    takes_ragged: ClassVar[bool] = True
+    @property
+    @once
+    def traits(self) -> Traits:
+        """A ``Ragged`` is moved at once."""
+        return super().traits.with_arithmetic(takes_ragged=True)
 
     def field_after(self, field: Field) -> Field:
         """The shape stays, and the dtype but for narrow integers, see `boxes.moved_dtype`.
@@ -327,13 +358,16 @@ class MoveAnnotations(Follower):
         lengths = lengths * (len(rows) // max(len(values), 1))
         before, after = (np.repeat(draw[key], lengths, axis=0) for key in (BEFORE, AFTER))
         is_points = self.kind.endswith("xy") and not self.kind.endswith("xyxy")
-        move: Callable[[Any, Draw, Any], NDArray[np.float64]]
+        geometric: Geometric | None = self.op.traits.geometric
+        if geometric is None:
+            raise RuntimeError(f"{self.op} does not move pixels")
+        move: Move
         if is_points:
-            numbers, move = boxes.to_pixels(rows, self.kind, before), self.op.move_keypoints
+            numbers, move = boxes.to_pixels(rows, self.kind, before), geometric.move_keypoints
             if self.is_first:
                 check_points(self.on, self.kind, numbers, lengths, before)
         else:
-            numbers, move = boxes.to_corners(rows, self.kind, before), self.op.move_boxes
+            numbers, move = boxes.to_corners(rows, self.kind, before), geometric.move_boxes
             if self.is_first:
                 check_boxes(self.on, self.kind, numbers, lengths, before)
         ends = np.cumsum(lengths).tolist()
@@ -362,7 +396,7 @@ def check_boxes(
     *,
     first_row: int = 0,
 ) -> None:
-    """Raise ``RowError`` for the first box that is none, or of which nothing lies in its image.
+    """Raise ``RowError`` for the first box that is not one, or lies outside of its image.
 
     Args:
         name: of the field.

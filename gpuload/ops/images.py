@@ -95,12 +95,6 @@ def slices_hint(field: Field) -> str:
     return f"source.mark({field.name}='DHW')"
 
 
-def turns_upright(op: Any) -> bool:
-    """Return True if an op that decodes image files turns them upright, as their EXIF orientation
-    says."""
-    return bool(getattr(op, "orient", True))
-
-
 def check_pixels(name: str, size: NDArray[np.int32]) -> None:
     """Raise ``RowError`` for the first image of a field that has no pixels; ``size`` is int32
     ``[N, 2 or 3]``."""
@@ -206,7 +200,7 @@ def to_parts(field: Field) -> str:
 
 
 def _to_floats(op: Any, field: Field) -> str:
-    if not op.takes_parts or field.dtype.kind not in "ui":
+    if not op.traits.arithmetic.takes_parts or field.dtype.kind not in "ui":
         return f"put gl.ops.Cast('float32', on={field.name!r}) before it"
     return f"put {to_parts(field)} before it, with your least value and range: it takes float32 from 0 to 1"
 

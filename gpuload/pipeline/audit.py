@@ -15,10 +15,10 @@ Waiting  No audit is left out. Where they take longer than training, the loader 
 GPU      The rows are copied to the host on a stream of the auditor's own, behind the event of the
          batch. This thread waits for these copies; neither the lane nor the caller does.
 First    Where images are decoded on a GPU by a decoder that is not known there, the first batches
-         are audited whole, whatever the share is. What comes out is kept as the verdict on decoder,
+         are audited whole, for any share. The result is kept as the verdict on decoder,
          card, driver and versions (`executors.trials`), and spares later runs this.
-Memory   New memory for steps is filled with a pattern before it is used, so that rows which nobody
-         has written show: slots on the host, and the memory that CuPy has for a lane's first
+Memory   New memory for steps is filled with a pattern before it is used, so that rows which no
+         thread has written show: slots on the host, and the memory that CuPy has for a lane's first
          batches. DALI's own memory is not.
 """
 
@@ -29,10 +29,8 @@ import hashlib
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,15 +49,16 @@ from gpuload.errors import (
 )
 from gpuload.executors import trials
 from gpuload.executors.differences import Oracle, axes_of, bounds_of, difference
-from gpuload.ops.base import VARYING, Op
+from gpuload.ops.base import VARYING, Op, calls_python
 from gpuload.ops.bounds import EXACT
 from gpuload.ops.value.decode import decoder_on_gpu
-from gpuload.pipeline.batches import Batches, Outcome, outcome_of, serve_batches
+from gpuload.pipeline.batches import Batches
+from gpuload.pipeline.board import OrderBoard, OrderThread
 from gpuload.pipeline.joining import Joining
-from gpuload.pipeline.recipe import Recipe, Region
+from gpuload.pipeline.outcome import Outcome, outcome_of
+from gpuload.pipeline.recipe import Recipe, SlotRegion
 from gpuload.pipeline.step import Step
 from gpuload.pipeline.stretch import draw
-from gpuload.pipeline.tray import Tray
 from gpuload.pipeline.workers import Workers
 from gpuload.ragged import Ragged
 from gpuload.sources.reading import read_groups
@@ -119,7 +118,8 @@ def setting_of(value: Any) -> AuditSetting:
     if not is_number or not is_way or not 0 <= share <= 1:
         raise SpecError(
             f"audit = {value!r}"[:200],
-            cause=f"it is a share of the records, from 0 to 1, and what a difference does, {RAISE!r} or {COUNT!r}",
+            cause="it is a share of the records, from 0 to 1, and what a difference does, "
+            f"{RAISE!r} or {COUNT!r}",
             remedy=REMEDY,
         )
     return AuditSetting(float(share), way == COUNT)
@@ -157,13 +157,14 @@ def auditor_of(
     name, op = next(iter(oracle.refusals.items()))
     raise SpecError(
         f"audit={setting.share:g} of {list(names)}",
-        cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be compared with",
+        cause=f"{op}, on {name!r}, is an operator of DALI: nothing else makes its values, to be "
+        "compared with",
         remedy="leave audit= out, or use ops of gl.ops in its place",
     )
 
 
 class DecoderTrial:
-    """The first batches of a place whose decoder is not known.
+    """The first batches of a place with a decoder that is not known.
 
     Args:
         decoder: its name.
@@ -213,7 +214,11 @@ class DecoderTrial:
 def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | None:
     """Return the trial of a decoder that is not known; None if there is none, or it is known to be
     good."""
-    if recipe.device == "cpu" or not any(op.codec for op in recipe.rest.ops) or trials.is_off():
+    if (
+        recipe.device == "cpu"
+        or not any(op.traits.codec for op in recipe.rest.ops)
+        or trials.is_off()
+    ):
         return None
     decoder, card = decoder_on_gpu(recipe.rest.ops), devices.card_name(recipe.device)
     verdict = trials.load_verdict(decoder, card)
@@ -224,7 +229,8 @@ def _trial_of(recipe: Recipe, setting: AuditSetting | None) -> DecoderTrial | No
     error = DeviceError(
         f"images are decoded on {recipe.device}, {card}, by {decoder}",
         cause=f"it makes other pixels there than the CPU: {verdict.about}",
-        remedy='decode="host" decodes on the host; after another driver or DALI was installed nothing is known of '
+        remedy='decode="host" decodes on the host; after another driver or DALI was installed '
+        "nothing is known of "
         "it; `gpuload doctor` tries it again; audit=0 uses it all the same",
     )
     if setting is None or not setting.counts:
@@ -266,7 +272,7 @@ class Auditor:
     Args:
         recipe: how steps become batches.
         oracle: makes records again.
-        setting: which records, and what a difference does.
+        setting: which records, and the effect of a difference.
         executor: the name of the executor of the ops.
         num_threads: that make records again, where a batch has several to audit.
         counters: of the loader.
@@ -297,7 +303,7 @@ class Auditor:
         return self._recipe.device.partition(":")[0]
 
     def _party(self, place: int) -> str:
-        """Return who runs the op at a place."""
+        """Return the executor that runs the op at a place."""
         if place in self._recipe.on_host or self._recipe.on_rows:
             return "array on cpu"
         return f"{self._executor} on {self._place}"
@@ -324,14 +330,14 @@ class Auditor:
         return self._setting.share > 0 or (self._trial is not None and self._trial.is_open)
 
     def guard(self, batches: Workers | Batches, joining: Joining) -> Audits:
-        """Return what audits the batches of an epoch before they are handed out."""
+        """Return the thread that audits the batches of an epoch before they are handed out."""
         return Audits(batches, self, joining=joining, counters=self._counters)
 
     def fill(
         self, allocate: Callable[[int], NDArray[np.uint8]]
     ) -> Callable[[int], NDArray[np.uint8]]:
-        """Return the function with memory that is filled with a pattern, which shows where nobody
-        writes to it."""
+        """Return the function with memory that is filled with a pattern, which shows where no
+        thread writes to it."""
 
         def allocate_pattern(num_bytes: int) -> NDArray[np.uint8]:
             memory = allocate(num_bytes)
@@ -341,13 +347,15 @@ class Auditor:
         return allocate_pattern
 
     def fill_lane(self, lane: devices.Lane) -> None:
-        """Fill the memory of a lane's first batches, once, with the same pattern: what CuPy
-        allocates for them."""
+        """Fill the memory of a lane's first batches, once, with the same pattern: the memory that
+        CuPy allocates for them."""
         if not self._is_lane_filled:
             self._is_lane_filled = True
             recipe = self._recipe
             fields = [recipe.graph.spec_out[name] for name in recipe.names]
-            regions = [Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows]
+            regions = [
+                SlotRegion(field.dtype, field.fixed_shape) for field in fields if field.has_rows
+            ]
             sizes = [recipe.slot_bytes, *(region.num_bytes(recipe.num_rows) for region in regions)]
             lane.fill_free_memory(FILLED_BATCHES * [size for size in sizes if size], PATTERN)
 
@@ -356,10 +364,10 @@ class Auditor:
 
         Args:
             outcome: of a step, or of some that were done together.
-            is_stopped: returns True once nobody waits for it any more.
+            is_stopped: returns True once no thread waits for it any more.
 
         Raises:
-            ClosedError: nobody waits for it any more.
+            ClosedError: no thread waits for it any more.
         """
         if outcome.error is not None:
             return outcome
@@ -423,7 +431,7 @@ class Auditor:
             for row, result in pairs
             if result.field
             and not result.is_refusal
-            and any(op.codec for op in self._ops_of(result.field))
+            and any(op.traits.codec for op in self._ops_of(result.field))
         ]
         trial.note(len(rows), next(iter(problems), ""))
         if self._setting.share:
@@ -448,12 +456,12 @@ class Auditor:
             records=step.records,
             stream=STREAM,
         )
-        is_chosen = (words[:, 0] < share) & step.valid
+        is_chosen = (words[:, 0] < share) & step.rows.valid
         if not is_chosen.any():
             return []
         rows = []
         for number in range(step.position.step, step.position.step + step.num_steps):
-            span = step.rows(number)
+            span = step.rows.batch_rows(number)
             rows += [
                 _Row(row, number) for row in (span.start + np.flatnonzero(is_chosen[span])).tolist()
             ]
@@ -494,7 +502,7 @@ class Auditor:
             lane.close()
 
     def _compare(self, step: Step, row: _Row) -> _Result:
-        """Return how a row differs from what the CPU makes of its record."""
+        """Return how a row differs from the row that the CPU makes of its record."""
         try:
             expected = self._make(step, row.row)
         except (RowError, RecordError) as error:
@@ -515,7 +523,7 @@ class Auditor:
     def _changes(self, step: Step, row: _Row, name: str, expected: Any) -> bool:
         """Return True if functions of the user's make other values of the same record at another
         call."""
-        if not any(op.calls_python for op in self._ops_of(name)):
+        if not any(calls_python(op) for op in self._ops_of(name)):
             return False
         try:
             again = self._make(step, row.row)[name]
@@ -526,10 +534,10 @@ class Auditor:
     def _make(self, step: Step, row: int) -> dict[str, Any]:
         """Return the values of a row, made anew."""
         recipe, graph, rows, partners = self._recipe, self._oracle.graph, np.array([row]), None
-        if graph.mixes and step.partners is not None:
+        if graph.mixes and step.rows.partners is not None:
             # A group of records is closed: the partners of a partner are the same records.
-            rows = np.unique(np.append(row + step.partners[row], row))
-            places = rows[:, None] + step.partners[rows].reshape(rows.size, -1)
+            rows = np.unique(np.append(row + step.rows.partners[row], row))
+            places = rows[:, None] + step.rows.partners[rows].reshape(rows.size, -1)
             partners = (np.searchsorted(rows, places) - np.arange(rows.size)[:, None]).astype(
                 np.int32
             )
@@ -592,19 +600,20 @@ class Auditor:
         recipe, epoch = self._recipe, step.position.epoch
         ops = self._ops_of(name)
         words = " ".join(type(op).__name__ for op in ops) or "no op, as it was read"
-        python_ops = ", ".join(_function_name(op) for op in ops if op.calls_python)
+        python_ops = ", ".join(_function_name(op) for op in ops if calls_python(op))
         if (bound := self._bounds[name]) != EXACT:
             reason = f"; small differences are allowed: {bound.reason}"
         else:
             reason = ""
         cause = (
-            f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what the array forms of "
-            f"these ops make on the CPU{reason}"
+            f"executor {self._executor!r} on {recipe.device} made it by {words}; it should be what "
+            f"the array forms of these ops make on the CPU{reason}"
         )
         if result.changes:
             cause = (
-                f"{python_ops} calls a function of yours, which gave other values when it was called again with the "
-                f"same record; executor {self._executor!r} on {recipe.device} made it by {words}, and may be right"
+                f"{python_ops} calls a function of yours, which gave other values when it was "
+                f"called again with the same record; executor {self._executor!r} on "
+                f"{recipe.device} made it by {words}, and may be right"
             )
         elif python_ops:
             cause += f". {python_ops} calls a function of yours: it must make the same of the same record"
@@ -613,7 +622,7 @@ class Auditor:
             alternative = ""
         else:
             alternative = '; device="cpu" makes other batches right'
-        if any(op.codec for op in recipe.rest.ops) and any(op.codec for op in ops):
+        if any(op.traits.codec for op in recipe.rest.ops) and any(op.traits.codec for op in ops):
             if recipe.device != "cpu":
                 word = 'decode="host"'
             else:
@@ -674,7 +683,7 @@ def _column_to_host(values: Any) -> Any:
     return _to_host(values)
 
 
-class Audits:
+class Audits(OrderThread[Outcome]):
     """A thread that audits the batches of an epoch in order, one group of steps ahead of the
     caller.
 
@@ -689,24 +698,9 @@ class Audits:
 
     def __init__(
         self, batches: Workers | Batches, auditor: Auditor, *, joining: Joining, counters: Counters
-    ) -> None:  # fmt: skip
-        self._batches, self._counters, self._horizon = batches, counters, 1
-        self._board = board = _AuditBoard(batches, auditor, joining)
-        # Both before the thread starts, as in `Batches`.
-        board.calls.put(1)
-        board.owner_ref = weakref.ref(self, board.calls.put)
-        self._threads = threads.start(
-            1, serve_batches, board, name="gpuload-audit", stop=board.stop
-        )
-
-    def take(self, number: int) -> Outcome | None:
-        """Return a group of steps once it is audited; it is kept until ``forget``. See
-        ``Tray.take``."""
-        horizon = number + 2
-        if horizon > self._horizon:
-            self._board.calls.put(horizon)
-            self._horizon = horizon
-        return self._board.tray.take(number, self._counters)
+    ) -> None:
+        super().__init__(AuditBoard(batches, auditor, joining), "gpuload-audit", 1, counters)
+        self._batches = batches
 
     def num_ready(self) -> int:
         """Return how many steps are made; those that are audited lie on the tray of the workers,
@@ -718,56 +712,26 @@ class Audits:
 
     def forget(self, number: int) -> None:
         """Let go of a group that was taken."""
-        self._board.tray.forget(number)
+        super().forget(number)
         self._batches.forget(number)
 
-    def close(self) -> None:
-        """Stop the threads and wait for the current work of each."""
-        self._board.stop()
-        self._batches.close()
-        threads.join(self._threads)
 
-
-class _AuditBoard:
-    """The state that the thread and ``Audits`` share; see ``workers._Board``."""
+class AuditBoard(OrderBoard[Outcome]):
+    """The state that the thread and ``Audits`` share."""
 
     def __init__(self, batches: Workers | Batches, auditor: Auditor, joining: Joining) -> None:
-        self._batches, self._auditor, self._joining = batches, auditor, joining
-        self.calls: SimpleQueue[object] = SimpleQueue()
-        self.owner_ref: object = None
-        self.tray: Tray[Outcome] = Tray()
-        self._next = self._allowed = 0
+        super().__init__(batches, joining)
+        self._batches, self._auditor = batches, auditor
 
-    def stop(self) -> None:
-        """Let the thread end after its current batch; takes no lock, so that it may be called
-        anywhere."""
-        self.tray.stop()
-        self.calls.put(None)
-        self._batches.stop()  # it may be waiting for them
+    def begin(self, number: int) -> None:
+        """Audit a group of steps."""
+        outcome = self._auditor.audit(self._take(number), lambda: self.tray.is_stopped)
+        self.tray.put(number, outcome)
 
-    def serve(self) -> None:
-        """Be the thread: audit the groups that are allowed, wait if there are none."""
-        while self._listen():
-            number = self._next
-            if not self._joining.steps(number)[1]:
-                self._allowed = min(self._allowed, number)  # behind the last group, see `Batches`
-                continue
-            self.tray.put(
-                number, self._auditor.audit(self._take(number), lambda: self.tray.is_stopped)
-            )
-            self._next += 1
-
-    def _listen(self) -> bool:
-        """Hear how far to go, waiting only if there is nothing to do; return False if the thread
-        should end."""
-        while True:
-            try:
-                until = self.calls.get(block=self._next >= self._allowed)
-            except Empty:
-                return not self.tray.is_stopped
-            if not isinstance(until, int):
-                return False
-            self._allowed = max(self._allowed, min(until, self._joining.most_groups))
+    def end(self) -> None:
+        """Stop the threads that make batches, and give back the lane of this one."""
+        super().end()
+        self._auditor.close()
 
     def _take(self, number: int) -> Outcome:
         """Return a group of steps that is whole: all its records are copied."""
@@ -785,8 +749,3 @@ class _AuditBoard:
             return outcome
         # A file cannot be read by the core: each step by itself, of which one raises the error.
         return replace(outcome, singles=[outcome_of(single) for single in item.separate()])
-
-    def end(self) -> None:
-        """Stop those that make batches, and give back what the auditor had for this thread."""
-        self._batches.stop()
-        self._auditor.close()

@@ -7,9 +7,9 @@ then stay there.
     places.keep(shares, lane)                             and the uploaded ones are copied to where
                                                           they stay
 
-A batch whose rows all lie there is one upload, of their addresses beside what ops have drawn, and
-no record is read. Of other batches the slot holds the rows that are missing, and the kernels read
-each row where it lies: nothing is put together before. What is copied to the cache is read from
+A batch with all of its rows there is one upload, of their addresses beside the draws of ops, and no
+record is read. Of other batches the slot holds the rows that are missing, and the kernels read each
+row where it lies: nothing is put together before. A row that was copied to the cache is read from
 there by later steps, in the order of the stream, or behind an event where another loader has copied
 it (`sources/card.py`).
 """
@@ -93,7 +93,7 @@ class CardPlaces:
         Args:
             uploads: of each field the rows that were uploaded, on the GPU.
             recipe: of the step.
-            lane: on whose stream the rows will be read.
+            lane: on its stream the rows will be read.
         """
         for cache in self._caches:
             _wait_for_writers(cache, lane)
@@ -119,7 +119,7 @@ class CardPlaces:
 
         Args:
             shares: of the records that stand in the rows now.
-            lane: on whose stream they were uploaded.
+            lane: on its stream they were uploaded.
         """
         for cache in self._caches:
             with cache.lock:
@@ -143,11 +143,11 @@ class CardPlaces:
                         origins.size,
                     )
                     begin += 2 * pair.size
-                # The event first: who finds an address waits for it.
+                # The event first: a thread that finds an address waits for it.
                 cache.events[_key(lane)] = lane.mark()
                 for column, numbers, _, targets in copies:
                     column.addresses[numbers] = targets
-        # Not before: the memory of rows that nobody holds would be taken for the addresses above,
+        # Not before: the memory of rows without an owner would be taken for the addresses above,
         # and written to.
         self._rows.clear()
 
@@ -186,7 +186,7 @@ def caches_of(recipe: Recipe) -> tuple[CardCache, ...]:
     """
     if not recipe.on_card:
         return ()
-    groups = {route.group for route in recipe.routes if route.on_card}
+    groups = {route.group for route in recipe.routes if route.card_fields}
     leaves = [leaf for group, leaf in leaves_on_card(recipe.source) if group in groups]
     return tuple(dict.fromkeys(leaf.cache_on(recipe.device) for leaf in leaves))
 
@@ -195,7 +195,8 @@ def no_card(reason: str) -> DeviceError:
     """Return the error for a cache on the GPU of a loader that is on a CPU, for a reason."""
     return DeviceError(
         "cache(device=True) of a loader on the CPU",
-        cause=f"batches are made on the CPU ({reason}), and records would stay in the memory of a GPU",
+        cause=f"batches are made on the CPU ({reason}), and records would stay in the memory of a "
+        "GPU",
         remedy='write cache(memory="8GB") in its place, or make the loader with device="gpu"',
     )
 
@@ -216,7 +217,8 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
         if recipe.source._has_card and len(recipe.source):
             raise SpecError(
                 f"a source that is made of one with cache(device=True): {recipe.source._line()}",
-                cause="the bytes of its records are changed on the host, and cannot be taken from the GPU",
+                cause="the bytes of its records are changed on the host, and cannot be taken from "
+                "the GPU",
                 remedy="write cache(device=True) last, behind mark() and the like",
             )
         return
@@ -237,6 +239,20 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
         for field in route.spec
         if field.name in needed_fields
     ]
+    _check_sizes(recipe, fields)
+    _check_groups(recipe, groups, needed_fields)
+    if not recipe.on_card:
+        raise SpecError(
+            "cache(device=True) without a field that can stay on the GPU",
+            cause=f"none of {', '.join(map(str, fields))} has rows of one size, of a dtype that a "
+            "GPU has",
+            remedy='write cache(memory="8GB")',
+        )
+
+
+def _check_sizes(recipe: Recipe, fields: Sequence[Field]) -> None:
+    """Raise ``SpecError`` if images have sizes of their own, or ops on the host act on most bytes
+    of a record."""
     images = next(
         (field for field in fields if field.encoded or (field.may_be_image and not field.uniform)),
         None,
@@ -244,10 +260,12 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
     if images is not None:
         raise SpecError(
             f"cache(device=True) of {images}",
-            cause="image files, and images of sizes of their own, have no rows of one size that could stay on the GPU",
-            remedy="have one size before the first random op: ops=[gl.ops.Decode(), gl.ops.Resize(shorter=256), "
-            "gl.ops.CenterCrop(256, 256), gl.ops.RandomCrop(224, 224), ...], and loader.cache(device=True) keeps what "
-            "Decode, Resize and CenterCrop make; or write loader.cache(path=...)",
+            cause="image files, and images of sizes of their own, have no rows of one size that "
+            "could stay on the GPU",
+            remedy="have one size before the first random op: ops=[gl.ops.Decode(), "
+            "gl.ops.Resize(shorter=256), gl.ops.CenterCrop(256, 256), gl.ops.RandomCrop(224, 224), "
+            "...], and loader.cache(device=True) keeps what Decode, Resize and CenterCrop make; or "
+            "write loader.cache(path=...)",
         )
     on_host = [
         field for field in fields if field.name in recipe.host.touched and stays_on_card(field)
@@ -255,16 +273,11 @@ def check_card(recipe: Recipe, device_reason: str) -> None:
     if on_host and 2 * row_bytes(on_host) > row_bytes(filter(stays_on_card, fields)):
         raise SpecError(
             f"cache(device=True) of {', '.join(field.name for field in on_host)}",
-            cause="an op that runs on the host acts on it in each epoch, so that it cannot stay on the GPU",
-            remedy="put the op before the first random one, to be done once; or write gl.ops.Python(function, "
+            cause="an op that runs on the host acts on it in each epoch, so that it cannot stay on "
+            "the GPU",
+            remedy="put the op before the first random one, to be done once; or write "
+            "gl.ops.Python(function, "
             'on_device=True), whose function takes arrays of CuPy; or write cache(memory="8GB")',
-        )
-    _check_groups(recipe, groups, needed_fields)
-    if not recipe.on_card:
-        raise SpecError(
-            "cache(device=True) without a field that can stay on the GPU",
-            cause=f"none of {', '.join(map(str, fields))} has rows of one size, of a dtype that a GPU has",
-            remedy='write cache(memory="8GB")',
         )
 
 
@@ -293,8 +306,8 @@ def _check_groups(recipe: Recipe, groups: Collection[int], needed_fields: Collec
             padding = f"give it one length before the first random op, gl.ops.PadTo(100, on={blockers!r}); or "
         raise SpecError(
             f"cache(device=True) of {', '.join(rows)} beside {names}",
-            cause=f"{reason}, and comes out of the same record: that would be read, and its images decoded, again in "
-            "each epoch",
+            cause=f"{reason}, and comes out of the same record: that would be read, and its images "
+            "decoded, again in each epoch",
             remedy=f"{padding}leave {names} out, output={tuple(rows)!r}, or write "
             'cache(memory="8GB"), which keeps all fields',
         )
@@ -330,13 +343,13 @@ def find_rows(
         streams: int64 ``[k]``, rows that are read and uploaded in any case.
         device: ``"gpu:N"``.
     """
-    names = [name for route in routes for name, _ in route.on_card]
+    names = [name for route in routes for name, _ in route.card_fields]
     return CardPlaces(card_shares(routes, shares, device), names, count, streams)
 
 
 def card_shares(routes: Sequence[Route], shares: Sequence[Share], device: str) -> list[CardShare]:
     """Return the rows of each field that can lie on the GPU."""
-    fields = {route.group: route.on_card for route in routes if route.on_card}
+    fields = {route.group: route.card_fields for route in routes if route.card_fields}
     specs = {route.group: route.spec for route in routes}
     result: list[CardShare] = []
     for share in shares:
@@ -379,7 +392,7 @@ def _key(lane: devices.Lane) -> int:
 
 
 def _side_by_side(values: Any) -> Any:
-    """Return rows whose elements each lie side by side and where their dtype needs it; a copy only
+    """Return rows with elements side by side and where their dtype needs them; a copy only
     if need be."""
     row = values[0]
     is_placed = (values.data.ptr | values.strides[0]) % values.itemsize == 0

@@ -27,7 +27,14 @@ from typing import cast
 import numpy as np
 
 from gpuload import rng
-from gpuload.errors import DamagedSourceError, FileError, FunctionError, RecordError, RowError
+from gpuload.errors import (
+    DamagedSourceError,
+    FileError,
+    FunctionError,
+    RecordError,
+    RowError,
+    SpecError,
+)
 from gpuload.sources.base import Source
 from gpuload.sources.reading import record_origin
 from gpuload.storage.fileerrors import open_error
@@ -104,9 +111,11 @@ class Damage:
         """
         if attempt >= MOST_ATTEMPTS:
             raise DamagedSourceError(
-                f"{self._source.where(record)}: it is damaged, and so are {MOST_ATTEMPTS} others chosen in its place",
+                f"{self._source.where(record)}: it is damaged, and so are {MOST_ATTEMPTS} others "
+                "chosen in its place",
                 cause="nearly all records of the source are damaged, or the ops cannot take them",
-                remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists damaged records',
+                remedy='look at the first error with on_error="raise"; `gpuload check PATH` lists '
+                "damaged records",
             ) from None
         words = rng.bits(
             attempt + 1,
@@ -132,14 +141,12 @@ class Damage:
             DamagedSourceError: more records are damaged than may be.
             FileError: the line cannot be written.
         """
-        is_mix = (
-            self._source.endless
-        )  # a record of a mix has another number each time that it comes
-        key = self._source.where(record) if is_mix else record
-        with (
-            self._lock
-        ):  # also for the file: each record has one line, in the order of ``bad_records``
-            if not is_mix:
+        key: int | str = record
+        if self._source.endless:  # a record of a mix has another number each time that it comes
+            key = self._source.where(record)
+        # Also for the file: each record has one line, in the order of ``bad_records``.
+        with self._lock:
+            if not self._source.endless:
                 (self.refusals if by_executor else self.suspects).add(record)
             if key not in self._bad:
                 self._bad[key] = bad = bad_record(
@@ -151,10 +158,11 @@ class Damage:
         if num_bad > self._max_bad * len(self._source):
             raise DamagedSourceError(
                 f"{first.where}: {first.cause}",
-                cause=f"with it {num_bad} of the {len(self._source)} records are damaged, more than "
-                f"max_bad={self._max_bad} allows",
-                remedy="repair the data (`gpuload check PATH` lists all damaged records, loader.bad_records() those "
-                f"that were met), or allow more: max_bad={_allowing(num_bad, len(self._source))}",
+                cause=f"with it {num_bad} of the {len(self._source)} records are damaged, more "
+                f"than max_bad={self._max_bad} allows",
+                remedy="repair the data (`gpuload check PATH` lists all damaged records, "
+                "loader.bad_records() those that were met), or allow more: "
+                f"max_bad={_allowing(num_bad, len(self._source))}",
             ) from None  # its message has the record's error already
 
     def describe(self) -> str:
@@ -169,6 +177,60 @@ class Damage:
         """Return the damaged records that were met, in the order in which they were."""
         with self._lock:
             return list(self._bad.values())
+
+
+def make_damage(
+    source: Source, seed: int, on_error: object, max_bad: object, quarantine: object
+) -> Damage | None:
+    """Return the treatment of damaged records; None where each is an error.
+
+    Args:
+        source: all records.
+        seed: of the loader.
+        on_error: one of `ON_ERROR`.
+        max_bad: the share of the records that may be damaged.
+        quarantine: the path of the file that lists them, or None.
+
+    Raises:
+        SpecError: an argument of the loader does not fit.
+        FileError: the file cannot be written.
+    """
+    if not isinstance(on_error, str) or on_error not in ON_ERROR:
+        raise SpecError(
+            f"on_error = {on_error!r}"[:200],
+            cause="it is not known",
+            remedy=f"use one of {ON_ERROR}",
+        )
+    is_number = isinstance(max_bad, (int, float, np.integer, np.floating)) and not isinstance(
+        max_bad, bool
+    )
+    if not is_number or not 0 <= max_bad <= 1:  # type: ignore[operator]
+        raise SpecError(
+            f"max_bad = {max_bad!r}"[:200],
+            cause="it is a share of the records, from 0 to 1",
+            remedy="pass max_bad=0.01 for one in a hundred, say",
+        )
+    if quarantine is not None and not (
+        isinstance(quarantine, (str, os.PathLike)) and os.fspath(quarantine)
+    ):
+        raise SpecError(
+            f"quarantine = {quarantine!r}"[:200],
+            cause="it is the path of a file, to which lines of JSON are appended",
+            remedy="pass quarantine='bad_records.jsonl', say, or None",
+        )
+    if on_error == "raise":
+        if quarantine is not None:
+            raise SpecError(
+                f"quarantine={quarantine!r} with on_error='raise'",
+                cause="the first damaged record is raised, so that there is nothing to be listed",
+                remedy="pass on_error='replace' or 'skip', or leave quarantine= out",
+            )
+        return None
+    path = None
+    if quarantine is not None:
+        path = os.path.abspath(os.path.expanduser(os.fspath(quarantine)))
+    share = float(max_bad)  # type: ignore[arg-type]
+    return Damage(source, seed=seed, skips=on_error == "skip", max_bad=share, path=path)
 
 
 def bad_record(

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
-import numpy as np
-
-from gpuload import device as devices
 from gpuload import signalsafe, threads
 from gpuload.batch import Batch, Output
 from gpuload.core.face import Copies
 from gpuload.errors import SpecError
-from gpuload.order import Plan, Position
-from gpuload.pipeline.batches import Outcome, explain, outcome_of
-from gpuload.pipeline.ring import aligned_copy, is_aligned
+from gpuload.order import Position
+from gpuload.pipeline.cursor import Cursor, LoaderPosition
+from gpuload.pipeline.handover import to_batch
+from gpuload.pipeline.outcome import Outcome, explain, outcome_of
 from gpuload.pipeline.session import Session
-from gpuload.pipeline.step import Step
 from gpuload.pipeline.tray import raisable
 from gpuload.pipeline.workers import Workers
-from gpuload.ragged import Ragged, num_bytes
 from gpuload.stats import Counters
 from gpuload.tracebacks import trim_frames
 
@@ -28,63 +24,7 @@ from gpuload.tracebacks import trim_frames
 CLOCK_EVERY_S, MOST_UNTIMED = 1e-3, 64
 
 
-class Cursor:
-    """Where an iterator is. A thing of its own, so that a loader can ask it without keeping the
-    iterator alive.
-
-    Attributes:
-        start: where it began.
-        now: the position of the next batch, and the position that a state saves. They are the same,
-            except after a step that raised an error: the iterator goes on behind it, a state begins
-            with it again until a batch after it was delivered. Both change at once, by one
-            assignment.
-        origin: an object that all cursors share until a state is loaded. An iterator with another
-            origin than its loader began before that.
-        is_over: True once the iterator raised ``StopIteration``.
-    """
-
-    def __init__(self, position: Position, origin: object | None = None) -> None:
-        self.start = position
-        self.now = (position, position)
-        if origin is None:
-            self.origin = object()
-        else:
-            self.origin = origin
-        self.is_over = False
-
-    @property
-    def position(self) -> Position:
-        """The position of the next batch."""
-        return self.now[0]
-
-    @property
-    def state_position(self) -> Position:
-        """The position that a state saves."""
-        return self.now[1]
-
-
-class Place:
-    """Where a loader is: where the iterator is that moved it last.
-
-    Attributes:
-        cursor: of that iterator.
-    """
-
-    def __init__(self, position: Position) -> None:
-        self.cursor = Cursor(position)
-
-    def begin(self, plan: Plan) -> Cursor:
-        """Return the cursor of an iterator that begins now."""
-        cursor = self.cursor
-        return Cursor(plan.normalize(cursor.state_position), cursor.origin)
-
-    def go_to(self, position: Position) -> None:
-        """Move the loader; iterators go on where they are, and take it along when they are asked
-        next."""
-        self.cursor = Cursor(position, self.cursor.origin)
-
-
-class _Run:
+class EpochRun:
     """One run of an iterator: the steps from a position to the end of its epoch.
 
     Attributes:
@@ -93,6 +33,7 @@ class _Run:
         end: the number of steps of the epoch.
         joining: which steps are done together.
         batches: the threads that make them.
+        takes_batches: True if batches that workers made are handed out as they are.
         latest: number and content of the step that was taken last, which may hold several steps,
             and the copies that have to be waited for, None if there are none. Set by one
             assignment, which no signal handler can break off.
@@ -105,12 +46,14 @@ class _Run:
     def __init__(self, session: Session, cursor: Cursor) -> None:
         self.cursor, self.end = cursor, session.recipe.plan.end(cursor.start)
         self.loader_cursor = Cursor(cursor.start, cursor.origin)
-        self.joining = session.joining(cursor.start)
-        self.batches = session.begin(cursor.start, self.joining)
+        self.batches, self.joining = session.begin(cursor.start)
+        self.takes_batches = session.names is session.recipe.names
         self.latest: tuple[int, Outcome | None, Copies | None] = (-1, None, None)
         self.end_s, self.num_untimed, self.timed_every = 0.0, 0, 1
 
-    def count_times(self, counters: Counters, ready_s: float, end_s: float) -> None:
+    def count_times(
+        self, counters: Counters, step: int, asked_s: float, ready_s: float, end_s: float
+    ) -> None:
         """Count the seconds of the batches since the clock was read last, and decide when it is
         read next.
 
@@ -118,20 +61,45 @@ class _Run:
 
         Args:
             counters: of the loader.
-            ready_s: when this batch was ready, by ``perf_counter``.
+            step: of this batch.
+            asked_s: when it was asked for, by ``perf_counter``; only with a trace.
+            ready_s: when it was ready.
             end_s: when it is handed out.
         """
+        before_s = self.end_s
+        self.count_loop(counters, ready_s, end_s)
+        if (trace := counters.trace) is not None:
+            words = {"epoch": self.cursor.start.epoch, "step": step}
+            trace.add("training", before_s, asked_s, **words)
+            trace.add("waiting", asked_s, ready_s, **words)
+            trace.add("hand-over", ready_s, end_s, **words)
+
+    def count_loop(self, counters: Counters, ready_s: float, end_s: float) -> None:
+        """Count the seconds of a loop, of which this batch took its part from ``ready_s`` on."""
         num_batches, loop_s = max(self.num_untimed, 1), end_s - self.end_s
         # The estimate is bounded: one slow hand-over of 64 would make training look shorter than
         # nothing.
         counters.loop(min(num_batches * (end_s - ready_s), loop_s), loop_s)
-        self.timed_every = max(
-            1, min(MOST_UNTIMED, int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9)))
-        )
+        every = int(CLOCK_EVERY_S * num_batches / max(loop_s, 1e-9))
+        self.timed_every = max(1, min(MOST_UNTIMED, every))
         self.end_s, self.num_untimed = end_s, 0
 
 
 Moves = Literal["each", "end", "first", "second", "manual"]
+
+
+class Arrival(NamedTuple):
+    """Where a loader is once a batch is handed out.
+
+    Attributes:
+        place: of the loader.
+        cursor: that it has then.
+        now: of that cursor.
+    """
+
+    place: LoaderPosition
+    cursor: Cursor
+    now: tuple[Position, Position]
 
 
 class Epoch:
@@ -162,12 +130,21 @@ class Epoch:
     """
 
     def __init__(
-        self, session: Session, output: Output, cursor: Cursor, place: Place | None = None,
-        moves: Moves = "each", num_between: int | None = 0,
-    ) -> None:  # fmt: skip
+        self,
+        session: Session,
+        output: Output,
+        cursor: Cursor,
+        place: LoaderPosition | None = None,
+        moves: Moves = "each",
+        num_between: int | None = 0,
+    ) -> None:
         self._session, self._output, self._place, self._moves = session, output, place, moves
         self._num_between = num_between
-        self._run = _Run(session, cursor)
+        # A place that moves later than each batch, or not with each.
+        self._late_place = place
+        if moves == "each":
+            self._late_place = None
+        self._run = EpochRun(session, cursor)
         self._finish: Callable[[Batch], Any] | None = None
 
     def then(self, finish: Callable[[Batch], Any]) -> Epoch:
@@ -182,10 +159,10 @@ class Epoch:
         self._finish = finish
         return self
 
-    def take_along(self, place: Place) -> Epoch:
+    def take_along(self, place: LoaderPosition) -> Epoch:
         """Move another loader, which is where this iterator begins and has as many steps; returns
         self."""
-        self._place = place
+        self._place = self._late_place = place
         self._run.cursor.origin = self._run.loader_cursor.origin = place.cursor.origin
         return self
 
@@ -193,22 +170,19 @@ class Epoch:
         return self
 
     def __next__(self) -> Batch:
-        place = self._place
-        if self._run.cursor.is_over:
+        run, late = self._run, self._late_place
+        if run.cursor.is_over:
             raise StopIteration
-        if place is not None and place.cursor.origin is not self._run.cursor.origin:
-            self._go_along(place)
-        run = self._run
-        cursor = run.cursor
-        trace, asked_s = self._session.counters.trace, 0.0
-        if trace is not None or not run.end_s:
+        if self._place is not None:
+            run = self._begin_with(self._place)
+        session, cursor, asked_s = self._session, run.cursor, 0.0
+        is_traced = session.counters.trace is not None
+        if is_traced or not run.end_s:
             asked_s = perf_counter()
             run.end_s = run.end_s or asked_s
-        if place is not None and self._moves == "each":
-            place.cursor = cursor  # the loader is where this iterator is, before and after the batch that comes now
         while (before := cursor.now)[0].step < run.end:
             # In a child of a fork there are no threads: waiting for one of them would never end.
-            self._session.check()
+            session.check()
             step = before[0].step
             try:
                 outcome = self._take(run, step)
@@ -216,78 +190,85 @@ class Epoch:
                 raise raisable(stop)  # noqa: B904  it has it as its cause
             if outcome is None:  # another thread was faster
                 continue
-            pieces = outcome.step.pieces
-            if pieces:
-                after = pieces[step - outcome.step.position.step].after
+            batches = outcome.step.batches
+            if batches:
+                after = batches[step - outcome.step.position.step].after
             else:
-                after = self._behind(cursor.start, step)
+                after = session.recipe.plan.later(cursor.start, step + 1)
             if outcome.error is not None:
-                error, after_error = raisable(outcome.error), (after, before[1])
-                if cursor.now is before:
-                    cursor.now = after_error
-                    # Threads keep the step, which must not keep the error: its traceback would keep
-                    # this iterator.
-                    outcome.error = outcome.step.error = None
-                    raise trim_frames(error)
-                continue
-            if (
-                cursor.now is not before
-            ):  # another thread was faster, and may have taken the error away
+                self._raise_error(outcome, before, after)
+            if cursor.now is not before:  # another thread was faster, perhaps with the error
                 continue
             run.num_untimed += 1
-            is_timed = trace is not None or run.num_untimed >= run.timed_every
+            is_timed, ready_s = is_traced or run.num_untimed >= run.timed_every, 0.0
             if is_timed:
                 ready_s = perf_counter()
-            else:
-                ready_s = 0.0
             try:
-                batch, after_delivery = (
-                    to_batch(self._session, outcome, step, self._output),
-                    (after, after),
-                )
+                batch = to_batch(session, outcome, step, self._output)
             except Exception as error:
-                raise raisable(explain(error, outcome.step))  # noqa: B904  it is the same error, or has it as its cause
+                raise raisable(explain(error, outcome.step))  # noqa: B904  the same, or its cause
             if self._finish is not None:
                 batch = self._call_finish(self._finish, batch, before, after)
             # Computed here, because nothing may be called once `cursor.now` has changed.
-            if place is None or self._moves == "each":
-                arrived = None
-            else:
-                arrived = self._arrived(place, run, step + 1)
+            arrival, delivery = None, (after, after)
+            if late is not None:
+                arrival = self._arrival(late, run, step + 1)
             if is_timed:
-                before_s, end_s = run.end_s, perf_counter()
-                run.count_times(self._session.counters, ready_s, end_s)
-                if trace is not None:
-                    position_words = {"epoch": cursor.start.epoch, "step": step}
-                    trace.add("training", before_s, asked_s, **position_words)
-                    trace.add("waiting", asked_s, ready_s, **position_words)
-                    trace.add("hand-over", ready_s, end_s, **position_words)
+                run.count_times(session.counters, step, asked_s, ready_s, perf_counter())
             # From here to the return nothing is called: CPython runs signal handlers behind calls
             # and in loops alone.
             if cursor.now is before:
-                cursor.now = after_delivery
-                if arrived is not None and place is not None:
-                    arrived[0].now = arrived[1]
-                    place.cursor = arrived[0]
+                cursor.now = delivery
+                if arrival is not None:
+                    arrival.cursor.now, arrival.place.cursor = arrival.now, arrival.cursor
                 return batch
+        self._end_run(run)
+        raise StopIteration
+
+    def _begin_with(self, place: LoaderPosition) -> EpochRun:
+        """Return the run that goes on: another one if a state was loaded into the loader."""
+        if place.cursor.origin is not self._run.cursor.origin:
+            self._go_along(place)
+        run = self._run
+        if self._moves == "each":
+            # The loader is where this iterator is, before and after the batch that comes now.
+            place.cursor = run.cursor
+        return run
+
+    def _raise_error(
+        self, outcome: Outcome, before: tuple[Position, Position], after: Position
+    ) -> None:
+        """Raise the error of a step, and go on behind it; nothing if another thread did it."""
+        cursor, error = self._run.cursor, outcome.error
+        if error is None:
+            return
+        error, after_error = raisable(error), (after, before[1])
+        if cursor.now is before:
+            cursor.now = after_error
+            # Threads keep the step, which must not keep the error: its traceback would keep this
+            # iterator.
+            outcome.error = outcome.step.error = None
+            raise trim_frames(error)
+
+    def _end_run(self, run: EpochRun) -> None:
+        """End the threads; the loader goes to the next epoch, if it follows this iterator.
+
+        All of this may be done twice: a call that is broken off here comes here again, as
+        ``is_over`` is set last.
+        """
+        counters, place = self._session.counters, self._place
         if run.num_untimed:
             end_s = perf_counter()
-            run.count_times(self._session.counters, end_s, end_s)
-        # All of these may be done twice: a call that is broken off here comes here again, as
-        # `is_over` is set last.
-        run.batches.forget(run.joining.group(run.end - 1 - cursor.start.step))
+            run.count_loop(counters, end_s, end_s)
+        run.batches.forget(run.joining.group(run.end - 1 - run.cursor.start.step))
         run.latest = (-1, None, None)
         run.batches.close()
-        if (
-            place is not None
-            and self._moves in ("first", "second")
-            and self._num_between is not None
-        ):
+        follows = self._moves in ("first", "second") and self._num_between is not None
+        if place is not None and follows:
             self._end(place, run)
-        cursor.is_over = True
-        if trace is not None:
-            trace.write()
-        raise StopIteration
+        run.cursor.is_over = True
+        if counters.trace is not None:
+            counters.trace.write()
 
     @property
     def cursor(self) -> Cursor:
@@ -322,7 +303,7 @@ class Epoch:
         loader_cursor.origin = place.cursor.origin
         place.cursor = loader_cursor
 
-    def _is_where_it_left(self, place: Place) -> bool:
+    def _is_where_it_left(self, place: LoaderPosition) -> bool:
         """Return True if the loader stands where this iterator moved it last: nothing else has
         moved it since."""
         normalize = self._session.recipe.plan.normalize
@@ -330,21 +311,23 @@ class Epoch:
             self._run.loader_cursor.state_position
         )
 
-    def _error_of_move(self, place: Place) -> SpecError:
+    def _error_of_move(self, place: LoaderPosition) -> SpecError:
         normalize = self._session.recipe.plan.normalize
         current, left = (
             normalize(place.cursor.state_position),
             normalize(self._run.loader_cursor.state_position),
         )
         return SpecError(
-            f"the loader is at epoch {current.epoch}, step {current.step}, and this pipeline left it at epoch "
-            f"{left.epoch}, step {left.step}",
-            cause="a state was loaded, or another loop or pipeline read from the loader, after this one had begun",
-            remedy="load states before the pipeline is made, or make a new iterator; give each pipeline a loader of "
-            "its own (shard_id=, num_shards=), and look at batches with loader.peek() or loader.batch_at(step, epoch)",
+            f"the loader is at epoch {current.epoch}, step {current.step}, and this pipeline left "
+            f"it at epoch {left.epoch}, step {left.step}",
+            cause="a state was loaded, or another loop or pipeline read from the loader, after "
+            "this one had begun",
+            remedy="load states before the pipeline is made, or make a new iterator; give each "
+            "pipeline a loader of its own (shard_id=, num_shards=), and look at batches with "
+            "loader.peek() or loader.batch_at(step, epoch)",
         )
 
-    def _go_along(self, place: Place) -> None:
+    def _go_along(self, place: LoaderPosition) -> None:
         """Begin anew where a state was loaded; raises ``SpecError`` where batches may be on their
         way already."""
         run = self._run
@@ -354,11 +337,10 @@ class Epoch:
                 return
             raise self._error_of_move(place)
         run.batches.close()
-        while (
-            self._session.successor is not None
-        ):  # images are decoded elsewhere from that state on
+        while self._session.successor is not None:
+            # Images are decoded elsewhere from that state on.
             self._session = self._session.successor
-        self._run = _Run(self._session, place.begin(self._session.recipe.plan))
+        self._run = EpochRun(self._session, place.begin(self._session.recipe.plan))
 
     def _call_finish(
         self,
@@ -367,8 +349,8 @@ class Epoch:
         before: tuple[Position, Position],
         after: Position,
     ) -> Batch:
-        """Return what ``finish`` makes of a batch; if it raises an error, the loop goes on behind
-        the batch."""
+        """Return the result of ``finish`` for a batch; if it raises an error, the loop goes on
+        behind the batch."""
         cursor = self._run.cursor
         try:
             return cast(Batch, finish(batch))
@@ -414,7 +396,7 @@ class Epoch:
         elif self._counts(run, num_batches):
             self._reach(place, run, step)
 
-    def _counts(self, run: _Run, num_batches: int) -> bool:
+    def _counts(self, run: EpochRun, num_batches: int) -> bool:
         """Return whether the loader moves with so many batches: a single one may be to look at, if
         it is no epoch."""
         start = run.cursor.start.step
@@ -422,30 +404,25 @@ class Epoch:
             num_batches == 1 and (self._moves == "first" or (start, run.end) == (0, 1))
         )
 
-    def _end(self, place: Place, run: _Run) -> None:
+    def _end(self, place: LoaderPosition, run: EpochRun) -> None:
         """Move the loader to the next epoch, unless it is there, or another iterator has moved it
         since."""
         if run.loader_cursor.position.step < run.end and self._is_where_it_left(place):
             self._reach(place, run, run.end)
 
-    def _reach(self, place: Place, run: _Run, step: int) -> None:
+    def _reach(self, place: LoaderPosition, run: EpochRun, step: int) -> None:
         """Take the loader behind the steps before ``step``, unless a state was loaded into it
         since."""
         position = self._session.recipe.plan.at(run.cursor.start, step)
         run.loader_cursor.now = (position, position)
-        # A loaded state has another origin: what an older iterator reads ahead must not move the
+        # A loaded state has another origin: an older iterator that reads ahead must not move the
         # loader away from it.
         if place.cursor.origin is run.loader_cursor.origin:
             place.cursor = run.loader_cursor
 
-    def _arrived(
-        self, place: Place, run: _Run, step: int
-    ) -> tuple[Cursor, tuple[Position, Position]] | None:
-        """Return where the loader is when the batch before a step is delivered, as a cursor and its
-        position.
-
-        None if that batch does not move it.
-        """
+    def _arrival(self, place: LoaderPosition, run: EpochRun, step: int) -> Arrival | None:
+        """Return where the loader is when the batch before a step is delivered; None if that batch
+        does not move it."""
         start, num_between = run.cursor.start, self._num_between
         if self._moves == "end":
             # Another iterator may have moved it before; a loop that is done leaves it at an epoch's
@@ -453,21 +430,15 @@ class Epoch:
             current = self._session.recipe.plan.normalize(place.cursor.state_position)
             if step == run.end and current.epoch == start.epoch:
                 cursor = Cursor(Position(start.epoch + 1), place.cursor.origin)
-                return cursor, cursor.now
+                return Arrival(place, cursor, cursor.now)
         elif self._moves in ("first", "second") and num_between is not None:
-            behind = step - num_between
-            if place.cursor.origin is run.loader_cursor.origin and self._counts(
-                run, behind - start.step
-            ):
-                position = self._session.recipe.plan.at(start, behind)
-                return run.loader_cursor, (position, position)
+            is_here = place.cursor.origin is run.loader_cursor.origin
+            if is_here and self._counts(run, step - num_between - start.step):
+                position = self._session.recipe.plan.at(start, step - num_between)
+                return Arrival(place, run.loader_cursor, (position, position))
         return None
 
-    def _behind(self, start: Position, step: int) -> Position:
-        """Return the position behind a step of the epoch."""
-        return self._session.recipe.plan.later(start, step + 1)
-
-    def _take(self, run: _Run, step: int) -> Outcome | None:
+    def _take(self, run: EpochRun, step: int) -> Outcome | None:
         """Wait for a step, or for those that it was done together with; None if another thread has
         taken it."""
         number, outcome, copies = run.latest
@@ -484,6 +455,8 @@ class Epoch:
             self._count_ready(run, number, num_ready)
             if isinstance(item, Outcome):
                 outcome = item
+            elif item.batches and run.takes_batches:
+                outcome = Outcome(item, {})
             else:
                 outcome = outcome_of(item)
             copies = outcome.step.copies
@@ -498,14 +471,11 @@ class Epoch:
             group = outcome.step
             return outcome_of(signalsafe.call(lambda: group.redo_single(step)))
         if copies.num_done == outcome.step.num_steps and step > outcome.step.position.step:
-            run.latest = (
-                number,
-                outcome,
-                None,
-            )  # the later steps are copied, too: nothing to wait for or to begin
+            # The later steps are copied, too: there is nothing to wait for or to begin.
+            run.latest = number, outcome, None
         return outcome
 
-    def _count_ready(self, run: _Run, number: int, num_ready: int) -> None:
+    def _count_ready(self, run: EpochRun, number: int, num_ready: int) -> None:
         """Count, for each batch of a group, how many steps could be ready when it is asked for and
         how many were.
 
@@ -515,9 +485,8 @@ class Epoch:
         """
         first, size = run.joining.steps(number)
         last, num_last = run.joining.steps(number + self._session.num_ahead - 1)
-        ahead = (
-            min(last + num_last, run.end - run.cursor.start.step) - first
-        )  # for the first batch, itself included
+        # For the first batch, itself included.
+        ahead = min(last + num_last, run.end - run.cursor.start.step) - first
         now, rest = run.batches.num_ready(), size - 1
         behind = rest * (rest + 1) // 2
         self._session.counters.add(
@@ -528,108 +497,3 @@ class Epoch:
     def close(self) -> None:
         """Stop the threads; asking for another batch afterwards is a ``ClosedError``."""
         self._run.batches.close()
-
-
-def to_batch(session: Session, outcome: Outcome, step: int, output: Output) -> Batch:
-    """Return the batch of a step that was made."""
-    group, names = outcome.step, session.names
-    if group.pieces and names is session.recipe.names:
-        return _of_piece(session, group, step)
-    rows = None if group.is_batch else group.rows(step)
-    if rows is None:
-        records, valid = (group.records, group.valid)
-    else:
-        records, valid = (group.records[rows], group.valid[rows])
-    if outcome.fields_of_steps:
-        fields = outcome.fields_of_steps[step - group.position.step]
-    else:
-        fields = {name: outcome.fields[name] for name in names}
-    if session.lane is not None:
-        # Before the arrays are touched: from here on the caller's stream waits for the event, and
-        # slices are queued there.
-        session.lane.hand_over(outcome.event)
-        fields = {name: lend(session.lane, values) for name, values in fields.items()}
-    elif rows is not None:
-        fields = {name: values[rows] for name, values in fields.items()}
-        arrays = {name: values for name, values in fields.items() if _is_numeric(values)}
-        # A slice begins anywhere in the slot, and TensorFlow ends the process below 64 bytes
-        # (`ring.ALIGN_BYTES`).
-        fields |= _copy_unaligned(
-            session, arrays, [name for name, values in arrays.items() if not is_aligned(values)]
-        )
-    session.counters.deliver((int(np.count_nonzero(valid)), sum(map(num_bytes, fields.values()))))
-    if group.attempts:
-        if rows is not None:
-            first, after = (rows.start, rows.stop)
-        else:
-            first, after = (0, records.size)
-        num_bad = sum(first <= row < after for row in group.attempts)
-        session.counters.add(**{"records_skipped" if group.skips else "records_replaced": num_bad})
-    event = outcome.event
-    draws = group.draws_of_records(slice(None) if rows is None else rows)
-    epoch, spec = group.position.epoch, session.recipe.graph.spec_out
-    return Batch(
-        fields,
-        output,
-        records=records,
-        valid=valid,
-        epoch=epoch,
-        step=step,
-        event=event,
-        drawn=draws,
-        spec=spec,
-    )
-
-
-def _of_piece(session: Session, group: Step, step: int) -> Batch:
-    """Return the batch of a step that its worker has cut out."""
-    batch, amounts, after, unaligned = group.pieces[step - group.position.step]
-    session.counters.deliver(amounts)
-    # The usual way, and the one that the speed of tiny batches depends on: nothing is made anew
-    # here.
-    if not unaligned and (group.num_steps == 1 or not session.ring.crowded):
-        return batch
-    fields = _copy_unaligned(session, dict(batch.items()), unaligned)
-    output, epoch, spec = session.recipe.output, after.epoch, session.recipe.graph.spec_out
-    return Batch(
-        fields, output, records=batch.records, valid=batch.valid, epoch=epoch, step=step, spec=spec
-    )
-
-
-def _is_numeric(values: Any) -> bool:
-    """Return True for an array of numbers: not for texts, nor for values of varying length."""
-    return isinstance(values, np.ndarray) and not values.dtype.hasobject
-
-
-def _copy_unaligned(
-    session: Session, fields: dict[str, Any], unaligned: Collection[str]
-) -> dict[str, Any]:
-    """Return the fields of one of some steps that were done together, as they are or as copies.
-
-    Those are copied that do not begin where frameworks need it; all of them if the caller keeps so
-    much that each batch it keeps should not hold the memory of its neighbours too.
-    """
-    if session.ring.crowded:
-        session.counters.add(batches_copied=1)
-        unaligned = fields
-    if unaligned:
-        return {**fields, **{name: aligned_copy(fields[name]) for name in unaligned}}
-    return fields
-
-
-def lend(lane: devices.Lane, values: Any) -> Any:
-    """Return values on the GPU whose memory comes back to the lane; those on the host as they
-    are."""
-    if isinstance(values, np.ndarray):
-        return values
-    if isinstance(values, Ragged):
-        if isinstance(values.payload, np.ndarray):
-            return values
-        return values.with_payload(lane.lend(values.flat))
-    if isinstance(values, list):
-        return [lend(lane, array) for array in values]
-    if isinstance(
-        values, devices.Views
-    ):  # they are parts of one memory, which comes back when the last is gone
-        return list(values.move(lane.lend(values.memory)))
-    return lane.lend(values)

@@ -8,7 +8,7 @@ It is not known beforehand how long an op takes, a Python function above all. A 
 would go to one thread, and its first batch would come after the work of all of them. So where
 Python's threads do the ops, the first steps of each epoch are groups of one, and the time of their
 ops decides the size of the groups behind them (not that of reading: the first records may come from
-a cold disk). It is the least time of the last epochs, since whatever disturbs a step makes it
+a cold disk). It is the least time of the last epochs, since any disturbance of a step makes it
 longer, above all a wait for Python's lock. Without ops the first step is a group of one, too, since
 its batch is waited for. Batches do not depend on it.
 
@@ -22,7 +22,7 @@ from collections import deque
 from math import inf
 
 GROUP_S = 0.02  # that a group takes at most; joining saves less than a tenth of steps that take longer than 1.3 ms
-NUM_EPOCHS = 8  # whose steps are remembered; an op may do more work in later epochs
+NUM_EPOCHS = 8  # their steps are remembered; an op may do more work in later epochs
 
 
 class StepTime:
@@ -44,7 +44,7 @@ class Joining:
     Args:
         num_steps: how many steps there are.
         max_size: of a group, steps.
-        num_first: the steps whose time decides; 0 where every group has ``max_size``.
+        num_first: the steps that are timed; 0 where every group has ``max_size``.
     """
 
     def __init__(self, num_steps: int, max_size: int, num_first: int) -> None:

@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from gpuload import lazy, state, strings
-from gpuload.errors import RowError
+from gpuload import lazy, rng, state, strings
+from gpuload.errors import DeviceError, RowError, SpecError
 from gpuload.executors import choose
 from gpuload.executors.base import RowExecutor
+from gpuload.executors.choose import Choice
 from gpuload.graph.graph import Graph, compile_ops, image_sizes, no_partners
-from gpuload.ops.base import Op
+from gpuload.ops.base import Op, is_random
+from gpuload.pipeline.setup import Setup
 from gpuload.ragged import Ragged
 from gpuload.sources.base import SameRecords, Source, ops_of
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Share, Values
@@ -54,7 +56,7 @@ class OpsSource(SameRecords):
     ) -> None:
         graph = with_checks(compile_ops(source.spec, list(ops), before=ops_of(source)))
         for op in graph.ops:
-            if op.mixes:
+            if op.traits.mixes:
                 raise no_partners(op)
         self._source, self._names, self._seed, self._epoch = source, tuple(names), seed, epoch
         self._op_list = tuple(ops)
@@ -63,8 +65,8 @@ class OpsSource(SameRecords):
             for group in _field_groups(graph, self._names)
         )
         super().__init__(tuple(Group(leaf.spec, None) for leaf in self._leaves), source)
-        self._has_card = False  # what ops make of rows on a GPU is made on the host
-        self._is_random, self._marks = any(op.is_random for op in ops), graph.marks
+        self._has_card = False  # ops of rows on a GPU run on the host here
+        self._is_random, self._marks = any(is_random(op) for op in ops), graph.marks
         if not self._is_random:  # else the records are those of one epoch, and no loader's
             self.ops = (*ops_of(source), *ops)
 
@@ -78,9 +80,11 @@ class OpsSource(SameRecords):
         return [Share(leaf, group, numbers) for group, leaf in enumerate(self._leaves)]
 
     def _digest(self) -> str:
-        draws = (self._seed, self._epoch) if self._is_random else ()
+        draws: tuple[int, ...] = ()
+        if self._is_random:
+            draws = (self._seed, self._epoch)
         functions = [_text_of_code(getattr(op, "fn", None)) for op in self._op_list]
-        marks = [self._marks] if self._marks else []
+        marks = [self._marks] * bool(self._marks)
         op_texts = [state.canonical_text(op) for op in self._op_list]
         return self._digest_with(op_texts, functions, sorted(self._names), draws, *marks)
 
@@ -129,8 +133,11 @@ class OpsLeaf(Leaf):
         }
         for share in self.source.resolve(numbers):
             if share.group in group_numbers:
-                rows = slice(None) if share.rows is None else share.rows
-                total[rows] += times * share.leaf.value_bytes(share.numbers)
+                num_bytes = times * share.leaf.value_bytes(share.numbers)
+                if share.rows is None:
+                    total += num_bytes
+                else:
+                    total[share.rows] += num_bytes
         return total
 
     def _read(self, numbers: Indices, out: Bytes, begins: Indices) -> None:
@@ -202,3 +209,116 @@ def _code(code: CodeType) -> Any:
         for constant in code.co_consts
     ]
     return code.co_code, constants, code.co_names
+
+
+def epoch_records(
+    setup: Setup, choice: Choice, ops: Sequence[Op], names: Sequence[str], epoch: int | None
+) -> Source:
+    """Return the records of a loader behind all of its ops, as a source; see `Loader.to_source`."""
+    plan = setup.plan
+    random_op = next((op for op in ops if is_random(op)), None)
+    if epoch is None and random_op is not None:
+        raise SpecError(
+            f"the records behind {random_op}",
+            cause="it is random, so that each epoch has other ones",
+            remedy="name the epoch: loader.to_source(epoch=0), gl.convert(loader, out, epoch=0); "
+            "or leave random ops out, loader.replace(ops=[...]), and put them behind the new "
+            "source, to be drawn in each epoch",
+        )
+    number = rng.checked_word(epoch or 0, "epoch")
+    if number and setup.source.endless:
+        raise SpecError(
+            f"epoch {number} of {setup.source._line()}",
+            cause="a mix or a sample is written as its first epoch",
+            remedy="pass epoch=0, or convert its parts and mix these",
+        )
+    if plan.num_shards > 1:
+        raise SpecError(
+            f"the records of shard {plan.shard_id} of {plan.num_shards}",
+            cause="a shard has other records in each epoch",
+            remedy="take all: loader.replace(num_shards=1, shard_id=0)",
+        )
+    return records_behind(setup, choice, ops, ops, names, number)
+
+
+def records_behind(
+    setup: Setup,
+    choice: Choice,
+    ops: Sequence[Op],
+    first_ops: Sequence[Op],
+    names: Sequence[str],
+    epoch: int = 0,
+    *,
+    on_gpu: bool = False,
+) -> Source:
+    """Return the results of the first ops of a loader for all records, as a source.
+
+    Args:
+        setup: of the loader.
+        choice: of its executor.
+        ops: of the loader.
+        first_ops: those of them that are done.
+        names: the fields.
+        epoch: of the draws.
+        on_gpu: the GPU makes the same numbers of these ops.
+
+    Raises:
+        DeviceError: another executor than that of the source would run them in the loader.
+    """
+    source = setup.source
+    num_ops = len(compile_ops(source.spec, first_ops, before=ops_of(source)).ops)
+    on_host, _ = choose.split_ops(
+        compile_ops(source.spec, ops, before=ops_of(source)), choice, setup.device
+    )
+    if not on_gpu and not set(range(num_ops)) <= set(on_host):
+        raise DeviceError(
+            f"the records behind ops by executor {choice.executor!r} on {setup.device}",
+            cause="they are made by the array executor on the CPU, and pixels may differ from "
+            "those made here",
+            remedy="have them made there: loader.replace(device='cpu', executor='array', "
+            "decode='auto').cache(...) and, behind it, .replace(device='gpu', executor='auto') "
+            "runs the rest; gl.convert takes the first, too",
+        )
+    return OpsSource(source, first_ops, names, setup.plan.seed, epoch)
+
+
+def num_done_once(setup: Setup, choice: Choice, ops: Sequence[Op], limit: int) -> int:
+    """Return how many ops, from the first on, are done once for a cache on the GPU: by the array
+    executor, on the host.
+
+    Those that the loader runs on the host; and where the array executor runs the others on the GPU,
+    those that make the same numbers there, whole numbers say. Crops, flips and the like at their
+    end are not among them: they cost nothing in the kernel of each batch.
+
+    Args:
+        setup: of the loader.
+        choice: of its executor.
+        ops: of the loader.
+        limit: so many ops, from the first on, may be done once.
+
+    Raises:
+        DeviceError: DALI decodes the images in the loader.
+    """
+    source = setup.source
+    graph, count = compile_ops(source.spec, ops, before=ops_of(source)), 0
+    on_host, _ = choose.split_ops(graph, choice, setup.device)
+    num_before = 0
+    for place in range(1, limit + 1):
+        num_ops = len(compile_ops(source.spec, ops[:place], before=ops_of(source)).ops)
+        places, num_before = range(num_before, num_ops), num_ops
+        if set(places) <= set(on_host):
+            count = place
+            continue
+        if codec_op := next((graph.ops[n] for n in places if graph.ops[n].traits.codec), None):
+            raise DeviceError(
+                f"cache(device=True) of what DALI makes of {codec_op}",
+                cause="the images that stay on the GPU are decoded on the host, and their pixels "
+                "may differ",
+                remedy='have the host do it: loader.replace(executor="array", '
+                'decode="auto").cache(device=True)',
+            )
+        if choice.executor != "array" or not all(graph.is_exact(n) for n in places):
+            break
+        if not all(graph.is_walk(n) for n in places):
+            count = place
+    return count

@@ -67,7 +67,7 @@ SHARED_BYTES = (
 
 
 @dataclass(frozen=True)
-class Region:
+class SlotRegion:
     """The place of one array in a slot: dtype, and shape without the axis of the records."""
 
     dtype: np.dtype[Any]
@@ -92,7 +92,8 @@ class Route:
         to_slot: the parts of a record that are decoded into regions.
         to_ops: the parts of a record that are handed to the ops at once.
         is_direct: True if the raw bytes go straight from files to a GPU, and the host does nothing.
-        on_card: the fields whose rows may lie on the GPU already, each with its place in the group.
+        card_fields: the fields with rows that may lie on the GPU already, each with its place in the
+            group.
     """
 
     group: int
@@ -102,7 +103,7 @@ class Route:
     to_slot: Layout
     to_ops: Layout
     is_direct: bool = False
-    on_card: tuple[tuple[str, int], ...] = ()
+    card_fields: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Recipe:
     rest: Graph
     executor: RowExecutor | None
     routes: tuple[Route, ...]
-    regions: dict[str, Region]
+    regions: dict[str, SlotRegion]
     any_length: bool = False
     is_copied: bool = False
     num_parts: int = 1
@@ -153,7 +154,7 @@ class Recipe:
     labels: dict[int, str] | None = None
     reader: DirectReader | None = None
 
-    @property
+    @cached_property
     def on_rows(self) -> bool:
         """True if the workers finish a step, so that no executor of whole batches follows."""
         return self.device == "cpu" and not self.rest.ops
@@ -167,16 +168,18 @@ class Recipe:
     def copied_parts(self) -> dict[int, list[tuple[int, int, str]]]:
         """For each group, the parts of a record that are copied: where each begins, its bytes, and
         its region."""
-        return {
-            route.group: [(0, route.layout.record_bytes, route.direct)]
-            if route.direct is not None
-            else [
+        copied_parts: dict[int, list[tuple[int, int, str]]] = {}
+        for route in self.routes:
+            if route.layout is None:
+                continue
+            parts = [
                 (part.offset_bytes, part.num_bytes, part.field.name)
                 for part in (*route.to_slot.parts, *route.to_ops.parts)
             ]
-            for route in self.routes
-            if route.layout is not None
-        }
+            if route.direct is not None:
+                parts = [(0, route.layout.record_bytes, route.direct)]
+            copied_parts[route.group] = parts
+        return copied_parts
 
     @cached_property
     def layouts_on_device(self) -> dict[int, tuple[Layout, Layout]]:
@@ -226,7 +229,7 @@ class Recipe:
         """The fields of a batch, where a slot holds them all, and the bytes of a row of each."""
         return tuple((name, self.regions[name].num_bytes(1)) for name in self.names)
 
-    @property
+    @cached_property
     def num_rows(self) -> int:
         """The rows of a slot."""
         return self.plan.most_rows(self.graph.group) * self.num_joined
@@ -238,10 +241,10 @@ class Recipe:
 
     @property
     def batch_bytes(self) -> int:
-        """The bytes of a batch after all ops, of the fields whose size is known."""
+        """The bytes of a batch after all ops, of the fields of a known size."""
         fields = [self.graph.spec_out[name] for name in self.names]
         return sum(
-            Region(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
+            SlotRegion(field.dtype, field.fixed_shape).num_bytes(self.plan.most_records)
             for field in fields
             if field.has_rows
         )
@@ -262,7 +265,7 @@ class Recipe:
     @cached_property
     def decodes(self) -> bool:
         """True if the workers decode images."""
-        return any(op.codec for op in self.host.ops)
+        return any(op.traits.codec for op in self.host.ops)
 
     def divided(self, num_threads: int, num_ahead: int) -> Recipe:
         """Return the recipe for another number of threads and of steps ahead; batches are the
@@ -295,15 +298,15 @@ class Recipe:
 
     @cached_property
     def on_card(self) -> dict[str, Field]:
-        """The fields whose rows may lie on the GPU already."""
-        names = [name for route in self.routes for name, _ in route.on_card]
+        """The fields with rows that may lie on the GPU already."""
+        names = [name for route in self.routes for name, _ in route.card_fields]
         return {name: self.source.spec[name] for name in names}
 
     @cached_property
     def _card_regions(self) -> frozenset[str]:
         """The regions that hold only the rows that are uploaded: the others lie on the GPU
         already."""
-        groups = {raw_region(route.group) for route in self.routes if route.on_card}
+        groups = {raw_region(route.group) for route in self.routes if route.card_fields}
         return frozenset(groups.union(self.on_card).intersection(self.regions))
 
     def arrays(
@@ -317,13 +320,11 @@ class Recipe:
             num_uploads: the rows of fields that may lie on the GPU already, which do not; None:
                 all.
         """
-        begins = self.begins(count, num_uploads)
-        shapes = {
-            name: (self._rows_of(name, count, num_uploads), *region.shape)
-            for name, region in self.regions.items()
-        }
+        begins, counts = self.begins(count, num_uploads), dict.fromkeys(self.regions, count)
+        if num_uploads is not None:
+            counts |= dict.fromkeys(self._card_regions, num_uploads)
         return {
-            name: slot.array(begins[name], region.dtype, shapes[name])
+            name: slot.array(begins[name], region.dtype, (counts[name], *region.shape))
             for name, region in self.regions.items()
         }
 
@@ -392,22 +393,30 @@ def make_recipe(
     rest = graph.part(
         [place for place in range(len(graph.ops)) if place not in on_host], host.spec_out
     )
-    if reader:
-        regions = {}
-    else:
-        regions = _regions(source, host, rest, names, device)
-    routes = tuple(
-        _direct_route(number, group, needed_fields, host)
-        if reader
-        else _route(number, group.spec, group.layout, needed_fields, host, regions)
+    groups = [
+        (number, group)
         for number, group in enumerate(source.groups)
         if not needed_fields.isdisjoint(group.spec.names)
-    )
-    if device != "cpu":
-        groups, on_host_fields = card_groups_of(source), host.touched.union(graph.fields_to_draw)
-        cards = [_on_card(route, groups, needed_fields, on_host_fields) for route in routes]
+    ]
+    regions: dict[str, SlotRegion] = {}
+    if reader:
         routes = tuple(
-            replace(route, on_card=card) for route, card in zip(routes, cards, strict=True)
+            _direct_route(number, group, needed_fields, host) for number, group in groups
+        )
+    else:
+        regions = _regions(source, host, rest, names, device)
+        routes = tuple(
+            _route(number, group.spec, group.layout, needed_fields, host, regions)
+            for number, group in groups
+        )
+    if device != "cpu":
+        card_groups = card_groups_of(source)
+        on_host_fields = host.touched.union(graph.fields_to_draw)
+        cards = [
+            _card_fields(route, card_groups, needed_fields, on_host_fields) for route in routes
+        ]
+        routes = tuple(
+            replace(route, card_fields=card) for route, card in zip(routes, cards, strict=True)
         )
     recipe = Recipe(
         source, graph, plan, names, output, device, on_host, host, rest, executor, routes, regions, any_length,
@@ -419,11 +428,11 @@ def make_recipe(
     return _divided(recipe, num_threads, prefetch)
 
 
-def _on_card(
+def _card_fields(
     route: Route, groups: Collection[int], needed_fields: Collection[str], on_host: Collection[str]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the fields of a route whose rows may lie on the GPU already, each with its place in
-    the group.
+    """Return the fields of a route with rows that may lie on the GPU already, each with its place
+    in the group.
 
     All or none: a record of which one field is needed on the host is read as a whole.
     """
@@ -443,7 +452,7 @@ def raw_region(group: int) -> str:
 
 def _regions(
     source: Source, host: Graph, rest: Graph, names: tuple[str, ...], device: str
-) -> dict[str, Region]:  # fmt: skip
+) -> dict[str, SlotRegion]:  # fmt: skip
     """Return the regions of a slot: those of the batch, or of the input of an executor of whole
     batches."""
     later_names = rest.touched.union(names)
@@ -459,14 +468,16 @@ def _regions(
             else:
                 parts = []
             if parts and group.layout is not None:
-                raw[raw_region(number)] = Region(np.dtype(np.uint8), (group.layout.record_bytes,))
+                raw[raw_region(number)] = SlotRegion(
+                    np.dtype(np.uint8), (group.layout.record_bytes,)
+                )
                 field_names |= _beside(group.layout, parts)
         fields = [field for field in host.spec_out if field.name in field_names]
         fields.sort(key=lambda field: field.host_only)  # those behind are not uploaded
     else:
         raw, fields = {}, [field for field in host.spec_out if field.name in later_names]
     return raw | {
-        field.name: Region(field.dtype, field.fixed_shape) for field in fields if field.has_rows
+        field.name: SlotRegion(field.dtype, field.fixed_shape) for field in fields if field.has_rows
     }
 
 
@@ -481,12 +492,14 @@ def _beside(layout: Layout, parts: Sequence[Part]) -> set[str]:
         for p in parts
         if p.num_bytes * SMALL_PART <= layout.record_bytes and not p.field.host_only
     }
-    return small if len(small) < len(parts) else set()
+    if len(small) < len(parts):
+        return small
+    return set()
 
 
 def _route(
     number: int, spec: Spec, layout: Layout | None, needed_fields: frozenset[str], host: Graph,
-    regions: dict[str, Region],
+    regions: dict[str, SlotRegion],
 ) -> Route:  # fmt: skip
     """Return the way of a group of the source: which fields go to the slot, which to the ops on
     rows."""
@@ -533,7 +546,8 @@ def _direct_route(number: int, group: Group, needed_fields: frozenset[str], host
     if group.layout is None or problems:
         raise SpecError(
             f"direct=True with {', '.join(field.name for field in fields)}",
-            cause=f"only numbers of a fixed size, and ops that run on the GPU, need no host: {problems[0]}",
+            cause="only numbers of a fixed size, and ops that run on the GPU, need no host: "
+            f"{problems[0]}",
             remedy="leave direct=True out, or name the fields that fit by output=",
         )
     no_parts = Layout(0, ())
@@ -630,8 +644,8 @@ def _can_be_joined(recipe: Recipe) -> bool:
     aligned there.
 
     Records that take their time, as those of the user's own reader may, are not kept waiting for
-    one another. For a GPU it is asked of what the ops on the host leave: of files of images nothing
-    is left but pixels.
+    one another. For a GPU it is asked of the results of the ops on the host: of files of images
+    nothing is left but pixels.
     """
     groups = [recipe.source.groups[route.group] for route in recipe.routes]
     quick = all(group.layout is not None or group.is_quick for group in groups)

@@ -5,9 +5,9 @@ array of a batch is a view of its slot, and the slot lives as long as any view, 
 capsule or tensor made of them. When the last of them is gone the memory comes back by itself. So a
 batch does not change for as long as anything refers to it, and a loop that drops its batches
 allocates nothing after its first laps. The memory kept for that is bounded, and where no iterator
-is running the system may take all of it: a loader that waits for its next epoch keeps only what
-nobody else needs. Freed, it would be new memory in each epoch, which the system clears and puts
-together at its first use: in short epochs of large steps that is a good part of the time.
+is running the system may take all of it: a loader that waits for its next epoch keeps only memory
+that no other program needs. Freed, it would be new memory in each epoch, which the system clears
+and puts together at its first use: in short epochs of large steps that is a good part of the time.
 
 Threads: ``take`` is called by threads that work on steps. A slot is dropped in any thread and at
 any moment, also while that thread is inside ``take``, and a signal handler may run at any step of
@@ -69,11 +69,6 @@ class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
 
     __slots__ = ()
 
-    @classmethod
-    def of(cls, memory: NDArray[np.uint8]) -> Slot:
-        """Return an object of its own over the same memory."""
-        return memory.view(cls)
-
     @property
     def address(self) -> int:
         """The address of the first byte."""
@@ -84,7 +79,7 @@ class Slot(np.ndarray[Any, np.dtype[np.uint8]]):
         return np.ndarray(shape, dtype, self, begin)
 
 
-class Loan(weakref.ref[Slot]):
+class SlotLoan(weakref.ref[Slot]):
     """Stands for a slot that is lent, and appends itself to the returns when the slot is dropped.
 
     Attributes:
@@ -112,7 +107,7 @@ class Ring:
 
     Attributes:
         values: the bytes of values of varying length that go to a GPU with their slot.
-        parameters: of what kernels read beside them.
+        parameters: of the tables that kernels read beside them.
     """
 
     def __init__(
@@ -128,12 +123,14 @@ class Ring:
         self.crowded = False
         self._allocate, self._offer, self._counters = allocate, offer, counters
         self._lock = threading.Lock()
-        self._returns: deque[Loan] = deque()
-        self._loans: dict[int, Loan] = {}  # a weak reference calls back only while it lives itself
+        self._returns: deque[SlotLoan] = deque()
+        self._loans: dict[
+            int, SlotLoan
+        ] = {}  # a weak reference calls back only while it lives itself
         self._idle: defaultdict[int, list[Slot]] = defaultdict(list)
         self._num_idle_bytes = self._num_lent_bytes = 0
         self._num_users, self._is_resting = 0, False
-        self._num_steps = self._step_bytes = 0
+        self._num_steps = self._step_bytes = self._varying_bytes = 0
         self.values, self.parameters = Margin(), Margin()
 
     def resize(self, *, idle_bytes: int, crowded_bytes: int, num_steps: int) -> None:
@@ -146,16 +143,14 @@ class Ring:
                 `expect` was told.
         """
         self.idle_bytes, self.crowded_bytes, self._num_steps = idle_bytes, crowded_bytes, num_steps
+        self._varying_bytes = num_steps * self._step_bytes
 
     def expect(self, step_bytes: int) -> None:
         """Say how many bytes a step took beside those that the bounds know of: its records vary in
         length."""
         with self._lock:
             self._step_bytes = max(self._step_bytes, step_bytes)
-
-    @property
-    def _varying_bytes(self) -> int:
-        return self._num_steps * self._step_bytes
+            self._varying_bytes = self._num_steps * self._step_bytes
 
     def begin(self) -> None:
         """Say that an iterator begins."""
@@ -176,7 +171,7 @@ class Ring:
                     memory for memory in slots if self._offer is not None and self._offer(memory)
                 ]
             self._num_idle_bytes = sum(size * len(slots) for size, slots in self._idle.items())
-            # What is lent yet is freed when it is dropped: no step waits for it.
+            # A loan is freed when it is dropped: no step waits for it.
             for loan in self._loans.values():
                 loan.memory = None
 
@@ -214,8 +209,8 @@ class Ring:
 
     def _lend(self, size: int, memory: Slot) -> Slot:
         """Return a slot of this memory; the caller holds the lock."""
-        slot = Slot.of(memory)
-        loan = Loan(slot, self._returns.append)
+        slot = memory.view(Slot)  # another object over the same memory
+        loan = SlotLoan(slot, self._returns.append)
         self._loans[id(loan)] = loan
         self._num_lent_bytes += size
         loan.size, loan.memory = size, memory
@@ -256,7 +251,7 @@ class Ring:
 
     def _new(self, num_bytes: int) -> Slot:
         try:
-            return Slot.of(self._allocate(num_bytes))
+            return self._allocate(num_bytes).view(Slot)
         except (MemoryError, ValueError) as error:  # ValueError: more than NumPy can count
             raise TooLargeError(
                 f"{num_bytes} bytes for a step",

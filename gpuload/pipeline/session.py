@@ -15,16 +15,20 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpuload import core, signalsafe
 from gpuload import device as devices
 from gpuload.core.face import Queue
 from gpuload.errors import ClosedError, GpuloadError, RowError
 from gpuload.executors.base import BatchExecutor, RowExecutor
 from gpuload.order import Blocks, Position
-from gpuload.pipeline.batches import Batches, Outcome, mend_step, run_step
+from gpuload.pipeline.batches import Batches
 from gpuload.pipeline.card import caches_of
 from gpuload.pipeline.damage import Damage
 from gpuload.pipeline.joining import Joining, StepTime
+from gpuload.pipeline.outcome import Outcome, mend_step, run_step
 from gpuload.pipeline.recipe import Recipe
 from gpuload.pipeline.ring import Ring
 from gpuload.pipeline.settings import Setting
@@ -41,8 +45,8 @@ if TYPE_CHECKING:
 # The errors of a source or op about its records: ours, and those of Python and NumPy about values
 # that do not fit.
 EXPECTED = (GpuloadError, RowError, ValueError, TypeError, LookupError, ArithmeticError, OSError)
-# Of a GPU's memory for each batch: what the caller dropped comes back with the next one, and CuPy
-# cuts what is free.
+# Of a GPU's memory for each batch: memory that the caller dropped comes back with the next one, and
+# CuPy cuts what is free.
 ROOM = 2
 KEPT_BYTES = (
     1 << 26
@@ -81,42 +85,40 @@ class Session:
     """
 
     def __init__(
-        self, recipe: Recipe, executor: BatchExecutor | None,
-        make_executor: Callable[[], RowExecutor | BatchExecutor], *,
-        num_threads: int, prefetch: int, counters: Counters, names: tuple[str, ...] | None = None,
-        damage: Damage | None = None, tunes_threads: bool = False, tunes_ahead: bool = False,
+        self,
+        recipe: Recipe,
+        executor: BatchExecutor | None,
+        make_executor: Callable[[], RowExecutor | BatchExecutor],
+        *,
+        num_threads: int,
+        prefetch: int,
+        counters: Counters,
+        names: tuple[str, ...] | None = None,
+        damage: Damage | None = None,
+        tunes_threads: bool = False,
+        tunes_ahead: bool = False,
         auditor: Auditor | None = None,
-    ) -> None:  # fmt: skip
-        if names is None:
-            self.names = recipe.names
-        else:
+    ) -> None:
+        self.recipe, self.names, self.counters = recipe, recipe.names, counters
+        if names is not None:
             self.names = names
-        self.recipe, self.num_threads, self.prefetch, self.counters = (
-            recipe,
-            num_threads,
-            prefetch,
-            counters,
-        )
-        if recipe.device == "cpu":
-            self.lane = None
-        else:
-            self.lane = devices.Lane(recipe.device)
+        self.num_threads, self.prefetch = num_threads, prefetch
         self.closed, self.damage, self._auditor = False, damage, auditor
         self.successor: Session | None = None
         self.card_caches = caches_of(recipe)
         for cache in self.card_caches:
             cache.join(self, self._bytes_on_card())
         self._make_executor, self._process = make_executor, _processes[-1]
-        if recipe.device == "cpu":
-            allocate = devices.page_aligned
-        else:
-            allocate = devices.pinned
+        self.lane: devices.Lane | None = None
+        allocate: Callable[[int], NDArray[np.uint8]] = devices.page_aligned
+        offer: Callable[[NDArray[np.uint8]], bool] | None = devices.offer
+        if recipe.device != "cpu":
+            self.lane = devices.Lane(recipe.device)
+            allocate, offer = devices.pinned, None
+        if auditor is not None:
+            allocate = auditor.fill(allocate)
         self.ring = Ring(
-            idle_bytes=0,
-            crowded_bytes=0,
-            allocate=allocate if auditor is None else auditor.fill(allocate),
-            offer=devices.offer if recipe.device == "cpu" else None,
-            counters=counters,
+            idle_bytes=0, crowded_bytes=0, allocate=allocate, offer=offer, counters=counters
         )
         self.tuning = Tuning(
             recipe,
@@ -126,11 +128,11 @@ class Session:
             counters=counters,
             apply=partial(_apply, recipe, prefetch, auditor is not None, self.ring, counters),
         )
-        if executor is None:
-            self._idle: list[BatchExecutor] = []
-        else:
-            self._idle = [executor]
+        self._idle: list[BatchExecutor] = []
+        if executor is not None:
+            self._idle.append(executor)
         self._has_executor, self._step_time = executor is not None, StepTime()
+        self._windows = windows_of(recipe)
         # Weak: an iterator that its loop has dropped ends by its own finalizer, and nothing here
         # keeps it alive.
         self._running: list[weakref.ref[Workers | Batches | Audits]] = []
@@ -141,36 +143,30 @@ class Session:
         recipe, num_groups = self.recipe, self.prefetch + 2 + (self._auditor is not None)
         return ROOM * num_groups * (recipe.slot_bytes + recipe.num_joined * recipe.batch_bytes)
 
-    def joining(self, position: Position) -> Joining:
-        """Return which steps of an epoch from a position on are done together."""
-        recipe = self.recipe
+    def begin(self, position: Position) -> tuple[Workers | Batches | Audits, Joining]:
+        """Begin to make the steps of an epoch from a position on; number 0 is the first group.
+
+        Returns:
+            The threads that make the groups, and which steps are in a group.
+        """
+        self.check()
+        recipe, queue, auditor = self.recipe, None, None
         # Threads of the core share a group, and each of its steps is taken when it is done: no time
         # has to be known.
+        num_first = 1
+        if recipe.graph.ops:
+            num_first = self.num_threads
         if recipe.is_copied:
             num_first = 0
-        elif recipe.graph.ops:
-            num_first = self.num_threads
-        else:
-            num_first = 1
-        return Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
-
-    def begin(self, position: Position, joining: Joining) -> Workers | Batches | Audits:
-        """Begin to make the groups of steps of an epoch from a position on; number 0 is the first
-        of them."""
-        self.check()
-        recipe, num_steps = self.recipe, joining.most_groups
+            if core.native is not None:
+                queue = core.native.Queue()
+        joining = Joining(recipe.plan.end(position) - position.step, recipe.num_joined, num_first)
         if self._auditor is not None and self._auditor.is_active:
             auditor = self._auditor
-        else:
-            auditor = None
         self.ring.begin()
-        if core.native is not None and recipe.is_copied:
-            queue = core.native.Queue()
-        else:
-            queue = None
         workers = Workers(
             self._maker(position, joining, queue),
-            num_steps=num_steps,
+            num_steps=joining.most_groups,
             setting=self.tuning.setting,
             look=self.tuning.look,
             counters=self.counters,
@@ -192,9 +188,11 @@ class Session:
             )
         if auditor is not None and self.lane is not None:
             auditor.fill_lane(self.lane)
-        first = batches if auditor is None else auditor.guard(batches, joining)
+        first: Workers | Batches | Audits = batches
+        if auditor is not None:
+            first = auditor.guard(batches, joining)
         self._running = [*(ref for ref in self._running if ref() is not None), weakref.ref(first)]
-        return first
+        return first, joining
 
     def at(self, position: Position) -> Outcome:
         """Make one step, without anything else being touched.
@@ -246,11 +244,6 @@ class Session:
             return self.tuning.setting.num_ahead
         return self.prefetch
 
-    def num_ready(self) -> int:
-        """Return how many steps of all iterators are finished and not taken."""
-        running = [batches for ref in self._running if (batches := ref()) is not None]
-        return sum(batches.num_ready() for batches in running)
-
     def check(self) -> None:
         """Raise ``ClosedError`` if the loader was closed, or belongs to the process that this one
         was forked from."""
@@ -262,7 +255,8 @@ class Session:
             raise ClosedError(
                 "the loader was made before this process was forked",
                 cause="its threads, and their memory, are in the other process",
-                remedy='make a loader in this process, or start processes by multiprocessing.get_context("spawn")',
+                remedy="make a loader in this process, or start processes by "
+                'multiprocessing.get_context("spawn")',
             )
 
     def replace(self, successor: Session) -> None:
@@ -307,51 +301,42 @@ class Session:
         """Return the function that makes groups 0, 1, 2, ... of an epoch; it refers to no
         iterator."""
         recipe, ring, counters, damage = self.recipe, self.ring, self.counters, self.damage
-        plan, end, tuning, step_time = (
-            recipe.plan,
-            recipe.plan.end(position),
-            self.tuning,
-            self._step_time,
-        )
-        windows = Windows(recipe)
+        plan, tuning, windows, step_time = recipe.plan, self.tuning, self._windows, self._step_time
+        end, stretch_end = plan.end(position), position.step  # the steps behind epoch and stretch
         stretch: Stretch | None = None
-        stretch_end = position.step  # the step behind the stretch
         first_steps: list[Step] = []
 
         def make(number: int) -> Step | None:
             nonlocal stretch, stretch_end
             if first_steps and number == joining.num_first:
-                # Steps without ops are joined whatever reading takes: requests to a store are sent
+                # Steps without ops are joined however long reads take: requests to a store are sent
                 # side by side.
-                if recipe.graph.ops:
-                    default = inf
-                else:
-                    default = 0.0
-                joining.settle(
-                    step_time.note(
-                        min((step.ops_s for step in first_steps if step.ops_s), default=default)
-                    )
-                )
+                times = [step.ops_s for step in first_steps if step.ops_s]
+                joining.settle(step_time.note(min(times, default=inf if recipe.graph.ops else 0.0)))
                 first_steps.clear()
             first, num_steps = joining.steps(number)
             if not num_steps:
                 return None
             first += position.step
+            start = plan.later(position, first)
             if first + num_steps > stretch_end:
                 # The first one is short: its batches are waited for.
+                num_groups = 1
                 if number:
                     num_groups = recipe.num_stretched
-                else:
-                    num_groups = 1
                 stretch_end = min(first + recipe.num_joined * num_groups, end)
                 with counters.watch() as watch:
                     watch.enter("draw")
-                    stretch = _stretch(recipe, plan.later(position, first), stretch_end - first)
-                counters.trace_watch(
-                    watch, epoch=position.epoch, step=first, num_steps=stretch_end - first
-                )
-            windows.ask(position, first, num_steps)
-            start = plan.later(position, first)
+                    # An error of sources and ops is left to the steps: a step without a stretch
+                    # finds its own records, places and draws, and one of them raises it again.
+                    # Any other error ends the epoch here, as itself.
+                    stretch = None
+                    with contextlib.suppress(*EXPECTED):
+                        stretch = Stretch(recipe, start, stretch_end - first)
+                words = {"epoch": position.epoch, "num_steps": stretch_end - first}
+                counters.trace_watch(watch, step=first, **words)
+            if windows is not None:
+                windows.ask(position, first, num_steps)
             tuning.num_begun += 1
             step = Step(
                 tuning.recipe, ring, counters, start, num_steps, stretch, damage=damage, queue=queue
@@ -386,64 +371,55 @@ class Session:
 
 
 def _apply(
-    recipe: Recipe, prefetch: int, is_audited: bool, ring: Ring, counters: Counters, setting: Setting
-) -> None:  # fmt: skip
+    recipe: Recipe,
+    prefetch: int,
+    is_audited: bool,
+    ring: Ring,
+    counters: Counters,
+    setting: Setting,
+) -> None:
     """Have the bounds of the memory follow a setting, and show it in the stats. It refers to no
     session."""
-    in_flight = setting.num_ahead + 3 + is_audited + (0 if recipe.on_rows else prefetch)
+    num_ahead = setting.num_ahead
+    in_flight = num_ahead + 3 + is_audited
+    if not recipe.on_rows:
+        num_ahead, in_flight = prefetch, in_flight + prefetch
     ring.resize(
         idle_bytes=in_flight * (recipe.slot_bytes + KEPT_BYTES // 8),
         crowded_bytes=in_flight * recipe.slot_bytes + KEPT_BYTES,
         num_steps=in_flight,
     )
-    if recipe.on_rows:
-        num_ahead = setting.num_ahead
-    else:
-        num_ahead = prefetch
     counters.gauges.update(num_threads=setting.num_threads, prefetch=num_ahead * recipe.num_joined)
 
 
-def _stretch(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
-    """Return a stretch; None if it raises an error: then each of its steps makes its own, and one
-    raises it again.
-
-    Nothing is lost by that: a step without a stretch finds its own records, places and draws. An
-    error that sources and ops are not expected to raise ends the epoch here, as itself.
-    """
-    try:
-        return Stretch(recipe, position, num_steps)
-    except EXPECTED:
+def windows_of(recipe: Recipe) -> Windows | None:
+    """Return the windows of ``gl.Blocks``; None where two would not stay in memory until they are
+    taken."""
+    groups, shuffle = recipe.source.groups, recipe.plan.shuffle
+    sizes = [group.layout.record_bytes for group in groups if group.layout is not None]
+    if not isinstance(shuffle, Blocks):
         return None
+    num_bytes = 2 * shuffle.window_records * max(sum(sizes), 1)
+    if num_bytes <= cache_bytes():
+        return Windows(recipe)
+    return None
 
 
 class Windows:
     """Asks storage for the windows of ``gl.Blocks`` before the steps that take them: each in one
-    call.
-
-    Nothing is asked for where two windows would not stay in memory until they are taken.
-    """
+    call."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._plan, self._source, self._numbered = recipe.plan, recipe.source, recipe.numbered
-        sizes = [
-            group.layout.record_bytes for group in recipe.source.groups if group.layout is not None
-        ]
-        shuffle, record_bytes = recipe.plan.shuffle, max(sum(sizes), 1)
-        self._useful = (
-            isinstance(shuffle, Blocks)
-            and 2 * shuffle.window_records * record_bytes <= cache_bytes()
-        )
 
     def ask(self, start: Position, first: int, num_steps: int) -> None:
         """Ask for the windows of the steps from ``first`` on, which are begun now, in an epoch
         begun at ``start``."""
-        if not self._useful:
-            return
         records = self._plan.ahead(start, first, num_steps=num_steps)
+        if not records.size:
+            return
         # Errors here are left to the step that reads the same records: it raises them again and
         # names the record.
         with contextlib.suppress(*EXPECTED):
-            for share in (
-                self._source.resolve(self._numbered(records, start.epoch)) if records.size else ()
-            ):
+            for share in self._source.resolve(self._numbered(records, start.epoch)):
                 share.leaf.advise(share.numbers)

@@ -19,8 +19,8 @@ Trial   of another setting, for one window. If batches come clearly faster, a co
         window with the setting before, and one more with the other. It stays if batches came
         clearly faster in both of its windows than in both windows without it, and the next trial
         follows at once. Else the setting before comes back, and the next trial begins 1, 2, 4, ...
-        MOST_REST windows later. So a neighbour on the machine who comes or goes in between does not
-        decide, as he would change the windows of one setting only if he came and went with it,
+        MOST_REST windows later. So a neighbour on the machine that comes or goes in between does
+        not decide, as he would change the windows of one setting only if he came and went with it,
         twice.
 End     After MOST_REFUSALS such waits in a row, or MOST_TRIALS trials in all, the setting stays for
         good. One that comes back does not begin the count anew: otherwise two settings could take
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Window:
+class LoopWindow:
     """Measurements of a loop over batches, while one setting was used.
 
     Attributes:
@@ -119,7 +119,7 @@ class _Trial(NamedTuple):
     is_for_speed: bool
     reason: str
 
-    def slowest_s(self, before: Window) -> float:
+    def slowest_s(self, before: LoopWindow) -> float:
         """Return how long a batch may take, where it took the time of this window before."""
         if not self.is_for_speed:
             return SLOWER * before.step_s
@@ -152,12 +152,12 @@ class Chooser:
         self._ahead_bytes = 0.0  # the most that any window has said
         self._trial: _Trial | None = None
         self._later: list[_Trial] = []  # other trials for the same window
-        self._without: list[Window] = []  # of the trial: those with the setting before,
-        self._with: list[Window] = []  # and those with its own
+        self._without: list[LoopWindow] = []  # of the trial: those with the setting before,
+        self._with: list[LoopWindow] = []  # and those with its own
         self._is_control = False  # the present window has the setting before
         self._rest, self._next_rest, self._num_refusals = 0, 1, 0  # windows without trials
 
-    def next(self, window: Window) -> Setting:
+    def next(self, window: LoopWindow) -> Setting:
         """Return the setting for the next window.
 
         Args:
@@ -224,8 +224,8 @@ class Chooser:
             self.setting = self._setting_of(trial.num_threads, trial.depth)
         latest = (self._with if self._is_control else self._without)[-1]
         self.event = (
-            f"{self._words(self.setting)} once more, to compare: with {self._words(before)} a batch came in "
-            f"{_milliseconds(latest.step_s)}"
+            f"{self._words(self.setting)} once more, to compare: with {self._words(before)} a "
+            f"batch came in {_milliseconds(latest.step_s)}"
         )
         return self.setting
 
@@ -242,8 +242,8 @@ class Chooser:
         else:
             before = f"where the first setting was {self._words(self._first)}"
         self.finding = (
-            f"{self._words(self.setting)}, {before}: {trial.reason}; {NUM_WINDOWS} times in turns a batch came in "
-            f"{_range(self._with)} in place of {_range(self._without)}"
+            f"{self._words(self.setting)}, {before}: {trial.reason}; {NUM_WINDOWS} times in turns "
+            f"a batch came in {_range(self._with)} in place of {_range(self._without)}"
         )
 
     def _refuse(self, trial: _Trial) -> Setting:
@@ -260,8 +260,8 @@ class Chooser:
         )
         self.setting = self._base
         self.event = (
-            f"{self._words(self.setting)} again: with {tried} a batch came in {_range(self._with)}, "
-            f"without in {_range(self._without)}"
+            f"{self._words(self.setting)} again: with {tried} a batch came in "
+            f"{_range(self._with)}, without in {_range(self._without)}"
         )
         if self._num_refusals < MOST_REFUSALS:
             return self.setting
@@ -278,7 +278,7 @@ class Chooser:
         )
         return self.setting
 
-    def _trials(self, window: Window) -> list[_Trial]:
+    def _trials(self, window: LoopWindow) -> list[_Trial]:
         """Return the settings that may be better, the most likely one first. Comparisons with NaN
         are false."""
         num_threads, depth, cores = self._num_threads, self._depth, self._bounds.num_cores
@@ -324,7 +324,7 @@ class Chooser:
         return self._setting_of(trial.num_threads, trial.depth) != self._base
 
     def _setting_of(self, num_threads: int, depth: int) -> Setting:
-        """Return a setting whose steps ahead fit into memory."""
+        """Return a setting with steps ahead that fit into memory."""
         bounds, first = self._bounds, self._first
         if not bounds.most_bytes:
             return Setting(num_threads, first.num_ahead)
@@ -342,7 +342,7 @@ class Chooser:
         return f"{num_threads} thread{'s' * (num_threads != 1)} and {num_steps} step{'s' * (num_steps != 1)} ahead"
 
 
-def _range(windows: list[Window]) -> str:
+def _range(windows: list[LoopWindow]) -> str:
     """Return the time of a batch in windows, in words."""
     times = [
         _milliseconds(min(window.step_s for window in windows)),

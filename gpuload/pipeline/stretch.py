@@ -23,8 +23,9 @@ from gpuload.graph.graph import Graph, image_sizes
 from gpuload.ops.base import Draw
 from gpuload.order import Position
 from gpuload.pipeline.recipe import Recipe
-from gpuload.sources.leaf import Share, add_to
+from gpuload.sources.leaf import Share
 from gpuload.sources.reading import record_error
+from gpuload.sources.shares import add_to
 from gpuload.spec import Layout
 
 
@@ -120,7 +121,7 @@ class Stretch:
         it.
 
         Args:
-            queue: whose threads do it.
+            queue: its threads do it.
             step: the first of the steps.
             num_steps: how many.
             blocks: uint8 ``[n]``, the memory of each region.
@@ -177,7 +178,7 @@ def draw(
         recipe: how steps become batches.
         epoch: the epoch.
         records: int64 ``[n]``.
-        field_values: the values of fields whose sizes vary, and of those that draws depend on.
+        field_values: the values of fields of varying sizes, and of those that draws depend on.
         partners: of the records, where an op mixes them; see ``order.Groups``.
     """
     sizes = {

@@ -26,7 +26,7 @@ from time import perf_counter
 import numpy as np
 
 from gpuload.pipeline.recipe import Recipe
-from gpuload.pipeline.settings import Bounds, Chooser, Setting, Window
+from gpuload.pipeline.settings import Bounds, Chooser, LoopWindow, Setting
 from gpuload.stats import STAGES, Counters
 from gpuload.storage.memory import limit_bytes
 
@@ -109,14 +109,15 @@ class Tuning:
         """Made when the first window ends: to ask the system for the limits of memory takes a part
         of a millisecond."""
         num_threads, recipe = self.setting.num_threads, self.recipe
+        most_threads = most_bytes = 0
+        if self._tunes_threads:
+            most_threads = max(THREADS_PER_CORE * num_threads, MANY_THREADS)
+        if self._tunes_ahead:
+            most_bytes = int(min(AHEAD_BYTES, limit_bytes() / MEMORY_PART))
         bounds = Bounds(
             num_cores=num_threads,
-            most_threads=max(THREADS_PER_CORE * num_threads, MANY_THREADS)
-            if self._tunes_threads
-            else 0,
-            most_bytes=int(min(AHEAD_BYTES, limit_bytes() / MEMORY_PART))
-            if self._tunes_ahead
-            else 0,
+            most_threads=most_threads,
+            most_bytes=most_bytes,
             is_shared=recipe.is_shared,
             num_joined=recipe.num_joined,
             reads_in_python=any(
@@ -127,7 +128,7 @@ class Tuning:
 
     def look(self) -> Setting:
         """Return the setting that workers should follow; measure, if it is time for that."""
-        # Whoever comes second goes on: the other one measures. The next look is put off before the
+        # The second thread goes on: the first one measures. The next look is put off before the
         # lock is free.
         if self._tunes and perf_counter() >= self._look_s and self._lock.acquire(blocking=False):
             try:
@@ -202,7 +203,7 @@ class Tuning:
             more_s > PAUSE_S and more_s > PAUSE_STEPS * usual_s
         )  # False where nothing is usual yet
 
-    def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> Window:
+    def _window(self, first: Mapping[str, float], last: Mapping[str, float]) -> LoopWindow:
         """Return the measurements between two states of the counters."""
         spent = {name: last[name] - first.get(name, 0.0) for name in last}
         recipe, num_batches = self.recipe, max(spent["batches"], 1.0)
@@ -214,15 +215,18 @@ class Tuning:
         work_s = sum(
             spent.get(f"{name}.sampled", 0.0) - spent.get(f"{name}.starved", 0.0) for name in names
         )
-        is_known = work_s > 0
+        read_share = lock_share = nan
+        if work_s > 0:
+            read_share = waits["read"] / work_s
+            lock_share = (sum(waits.values()) - waits["read"]) / work_s
         batch_bytes = spent["bytes"] / num_batches
-        return Window(
+        return LoopWindow(
             step_s=spent["loop_s"] / num_batches,
-            wait_s=min(spent["wait_s"], spent["loop_s"])
-            / num_batches,  # for copies it is added once a group
+            # For copies it is added once a group.
+            wait_s=min(spent["wait_s"], spent["loop_s"]) / num_batches,
             idle_share=min(1.0, spent["idle_s"] / (spent["loop_s"] * self.setting.num_threads)),
-            read_share=waits["read"] / work_s if is_known else nan,
-            lock_share=(sum(waits.values()) - waits["read"]) / work_s if is_known else nan,
+            read_share=read_share,
+            lock_share=lock_share,
             ahead_bytes=max(recipe.slot_bytes, batch_bytes * recipe.num_joined),
         )
 

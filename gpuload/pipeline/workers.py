@@ -17,12 +17,6 @@ whether it should end before it waits for the next call, and behind the work of 
 call is lost with a thread. Threads are counted before they start, and a new one looks whether all
 were stopped before it waits. ``stop`` first says that and then reads the count, so it ends each of
 them.
-
-Endings. The threads refer to the board, never to ``Workers``, so that garbage collection works.
-When ``Workers`` is dropped, a weak reference to it puts itself among the calls of the workers: its
-callback is a method of C that may run in any thread at any moment, waits for nothing, and cannot be
-broken off by a signal handler as a ``__del__`` could. The worker that gets it stops the others.
-``close`` also waits for the threads.
 """
 
 from __future__ import annotations
@@ -31,7 +25,6 @@ import contextlib
 import logging
 import threading
 import time
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
@@ -40,10 +33,10 @@ from gpuload import threads
 from gpuload.core import face
 from gpuload.core.face import Copies, Queue
 from gpuload.errors import GpuloadError
+from gpuload.pipeline.board import Board, run_thread
 from gpuload.pipeline.settings import Setting
 from gpuload.pipeline.step import Step
-from gpuload.pipeline.tray import Tray
-from gpuload.stats import STATES, Counters
+from gpuload.stats import STATES, Counters, Trace
 
 log = logging.getLogger("gpuload")
 TIMES = ("seconds", "sampled", *STATES)  # as `Copies.times` has them
@@ -78,23 +71,21 @@ class Workers:
         on_end: Callable[[], None] | None = None,
         queue: Queue | None = None,
     ) -> None:
-        look = look or (lambda: setting)
-        has_waiter = queue is not None
-        self._board = board = _Board(
-            make, num_steps, setting, look, counters, on_end, queue or Calls(), has_waiter
+        self._board = board = WorkerBoard(
+            make,
+            num_steps=num_steps,
+            setting=setting,
+            look=look or (lambda: setting),
+            counters=counters,
+            hands_out=hands_out,
+            on_end=on_end,
+            queue=queue,
         )
-        self._horizon, self._queue, board.hands_out = board.num_ahead, queue, hands_out
-        if hands_out:
-            self._counters = counters
-        else:
-            self._counters = None
-        # Before the threads start: if an exception of a signal handler comes right behind that,
-        # this object is dropped, and the reference ends the threads. The board holds the reference,
-        # not this object: a weak reference that goes with its object calls nothing.
-        board.owner_ref = weakref.ref(self, board.calls.end)
+        self._horizon, self._queue = board.num_ahead, queue
+        self._counters = counters if hands_out else None
         num_threads = board.num_threads
-        self._threads = threads.start(num_threads, _serve, board, stop=board.stop)
-        board.allow(self._horizon, num_threads)
+        self._threads = board.start(self, board.calls.end, num_threads)
+        board.calls.call(self._horizon, num_threads)
 
     def take(self, number: int) -> Step | None:
         """Return a step once it is done; it is kept until ``forget``. See ``Tray.take``."""
@@ -112,7 +103,8 @@ class Workers:
     def _allow(self, until: int) -> None:
         """Let the workers go on to step ``until``, exclusive."""
         if until > self._horizon:
-            self._board.allow(until, self._board.num_parts * (until - self._horizon))
+            # Said twice, by a consumer that was broken off, it changes nothing.
+            self._board.calls.call(until, self._board.num_parts * (until - self._horizon))
             self._horizon = until
 
     def num_ready(self) -> int:
@@ -179,7 +171,7 @@ class Calls:
         self._calls: SimpleQueue[object] = SimpleQueue()
         self._waits: deque[float] = (
             deque()
-        )  # seconds; an operation on it is one step of the interpreter
+        )  # seconds; each operation is one step of the interpreter
         self.end = self._calls.put
 
     def serve(self) -> int:
@@ -189,7 +181,9 @@ class Calls:
         # Counted only after a wait has ended: a thread that still waits when the counters are read
         # appears one call later.
         self._waits.append(time.perf_counter() - start_time)
-        return until if isinstance(until, int) else -1
+        if isinstance(until, int):
+            return until
+        return -1
 
     def leave(self) -> None:
         """Say that a thread which was called does not come back."""
@@ -208,55 +202,53 @@ class Calls:
             self._calls.put(until)
 
 
-class _Board:
+class WorkerBoard(Board[Step]):
     """The state that the threads share.
 
+    Args:
+        make, num_steps, setting, look, counters, hands_out, on_end, queue: as of ``Workers``.
+
     Attributes:
-        tray: the finished steps.
         past: the steps that were taken and forgotten; the next worker that is called drops them.
         calls: workers wait for one: how far they may go, or anything else to end.
-        owner_ref: a weak reference to ``Workers``; it puts itself among the calls when the consumer
-            has dropped them.
         num_parts: of a step: so many workers are called for one more.
         later: the threads that workers have started; replaced by another list, never changed.
         num_threads, num_ahead: the present setting; the thread that waits for steps is not counted.
-        hands_out: as of ``Workers``.
     """
 
     def __init__(
-        self, make: Callable[[int], Step | None], num_steps: int, setting: Setting, look: Callable[[], Setting],
-        counters: Counters | None, on_end: Callable[[], None] | None, calls: Calls | Queue, has_waiter: bool,
-    ) -> None:  # fmt: skip
-        self.tray: Tray[Step] = Tray()
+        self,
+        make: Callable[[int], Step | None],
+        *,
+        num_steps: int,
+        setting: Setting,
+        look: Callable[[], Setting],
+        counters: Counters | None,
+        hands_out: bool,
+        on_end: Callable[[], None] | None,
+        queue: Queue | None,
+    ) -> None:
+        super().__init__()
         self.past: deque[Step] = deque()
-        self.hands_out = True
         self._sampled_s = self._waited_s = 0.0  # of threads of the core that do ops while they read
         self.num_parts = 1
         self.later: list[threads.Thread] = []
         self._make, self._num_steps = make, num_steps
-        self._counters, self._on_end = counters, on_end
-        self._look, self._setting, self._has_waiter = look, setting, has_waiter
-        self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
+        self._counters, self._hands_out, self._on_end = counters, hands_out, on_end
+        self._look, self._setting = look, setting
+        # The thread that waits for steps does those of a queue, too.
+        self._num_waiters = int(queue is not None)
+        num_threads = max(1, setting.num_threads - self._num_waiters)
+        self.num_threads, self.num_ahead = num_threads, setting.num_ahead
         # Threads that have not ended; those of them that should go on, and those that should end
         # and have not seen it.
-        self._num_alive, self._num_staying, self._num_surplus = (
-            self.num_threads,
-            self.num_threads,
-            0,
-        )
-        self.calls = calls
-        self.owner_ref: object = None
-        self._lock = (
-            threading.Lock()
-        )  # taken by workers alone, where no signal handler runs that could leave it locked
+        self._num_alive, self._num_staying, self._num_surplus = num_threads, num_threads, 0
+        self.calls: Calls | Queue = queue or Calls()
+        # Taken by workers alone, in which no signal handler runs that could leave it locked.
+        self._lock = threading.Lock()
         self._step: Step | None = None  # the latest that was begun and of which parts are left,
         self._number = self._part = 0  # its number, and which part is the next
         self._next = self._allowed = 0
-
-    def allow(self, until: int, num_workers: int) -> None:
-        """Let the workers go on to step ``until``, exclusive, and call some of them; said twice, it
-        changes nothing."""
-        self.calls.call(until, num_workers)
 
     def stop(self) -> None:
         """Let each thread end after its current part; takes no lock, so that it may be called
@@ -290,11 +282,6 @@ class _Board:
         if not self.tray.is_stopped:
             self.stop()  # this worker alone got the call of ``owner_ref``; the others end by this
 
-    def _threads_of(self, setting: Setting) -> int:
-        """Return how many workers a setting means: the thread that waits does steps of a queue,
-        too."""
-        return max(1, setting.num_threads - self._has_waiter)
-
     def _follow(self, setting: Setting, until: int) -> None:
         """Have as many threads, and as many steps ahead, as a setting says; new threads begin with
         step ``until``."""
@@ -304,7 +291,8 @@ class _Board:
             # Another worker may have followed the same setting between the look of this one and its
             # lock.
             self._setting = setting
-            self.num_threads, self.num_ahead = self._threads_of(setting), setting.num_ahead
+            self.num_threads = max(1, setting.num_threads - self._num_waiters)
+            self.num_ahead = setting.num_ahead
             missing, self._num_staying = self.num_threads - self._num_staying, self.num_threads
             num_new = max(0, missing - self._num_surplus)
             self._num_surplus = max(0, self._num_surplus - missing)
@@ -317,7 +305,7 @@ class _Board:
             while len(new_threads) < num_new:
                 # One at a time: where the system gives no more, `start` drops all threads of its
                 # call, and those before stay.
-                new_threads += threads.start(1, _serve, self, stop=self.stop)
+                new_threads += threads.start(1, run_thread, self, stop=self.stop)
         except (GpuloadError, MemoryError) as error:  # the threads that there are do the work
             if not threads.is_ending():
                 log.warning(
@@ -350,17 +338,16 @@ class _Board:
         with contextlib.suppress(IndexError):  # another worker was faster
             while self.past:
                 step = self.past.popleft()
-                if step.copies is not None:
-                    times = dict(zip(TIMES, step.copies.times(), strict=True))
-                    self._count_times(step, times, amounts)
-                    if self.hands_out:
-                        amounts["wait_s"] += step.copies.wait_s
-                    else:
-                        amounts["wait_s"] += 0.0
-                    self._trace_copies(step, step.copies)
+                if (copies := step.copies) is None:
+                    continue
+                self._count_copies(step, dict(zip(TIMES, copies.times(), strict=True)), amounts)
+                if self._hands_out:
+                    amounts["wait_s"] += copies.wait_s
+                if (trace := self._counters.trace) is not None:
+                    _trace_copies(trace, step, copies)
         self._counters.add(**amounts)
 
-    def _count_times(
+    def _count_copies(
         self, step: Step, times: Mapping[str, float], amounts: dict[str, float]
     ) -> None:
         """Add the times of threads of the core, and bytes, to those of stages.
@@ -368,20 +355,17 @@ class _Board:
         Where ops are done while records are read, waiting for storage is reading, and the rest is
         ops.
         """
-        amounts["read.bytes"] += step.num_read_bytes
+        amounts["read.bytes"] += step.recipe.record_bytes * step.rows.records.size
         if not step.recipe.graph.ops:
             for name, amount in times.items():
                 amounts[f"read.{name}"] += amount
             return
-        amounts["ops.bytes"] += step.num_bytes
+        amounts["ops.bytes"] += step.rows.num_bytes
         waits = {name: times[name] for name in ("blocked", "off_core")}
         self._sampled_s += times["sampled"]
         self._waited_s += sum(waits.values())
         # The share of all samples so far: most groups of steps have none.
-        if self._sampled_s:
-            share = min(1.0, self._waited_s / self._sampled_s)
-        else:
-            share = 0.0
+        share = min(1.0, self._waited_s / max(self._sampled_s, 1e-9))
         amounts["read.seconds"] += share * times["seconds"]
         amounts["ops.seconds"] += (1 - share) * times["seconds"]
         amounts["read.sampled"] += sum(waits.values())
@@ -389,19 +373,6 @@ class _Board:
         amounts["ops.starved"] += times["starved"]
         for name, amount in waits.items():
             amounts[f"read.{name}"] += amount
-
-    def _trace_copies(self, step: Step, copies: Copies) -> None:
-        """Note in the trace what threads of the core did for a step."""
-        trace, first = None if self._counters is None else self._counters.trace, step.position
-        if trace is not None:
-            for place, begin_s, end_s, thread in copies.spans():
-                if step.recipe.graph.ops:
-                    name = "ops"
-                else:
-                    name = "read"
-                trace.add(
-                    name, begin_s, end_s, epoch=first.epoch, step=first.step + place, thread=thread
-                )
 
     def end(self) -> None:
         """Be the end of a worker."""
@@ -437,13 +408,11 @@ class _Board:
             return self._number, step, part
 
 
-def _serve(board: _Board) -> None:
-    """Be a thread; an error outside of a step ends all of them, and reaches the thread that
-    waits."""
-    try:
-        board.serve()
-    except BaseException as error:
-        board.tray.stop(error)
-        board.stop()
-    finally:
-        board.end()
+def _trace_copies(trace: Trace, step: Step, copies: Copies) -> None:
+    """Note in the trace when threads of the core did a step."""
+    name, first = "read", step.position
+    if step.recipe.graph.ops:
+        name = "ops"
+    for place, begin_s, end_s, thread in copies.spans():
+        words = {"epoch": first.epoch, "step": first.step + place, "thread": thread}
+        trace.add(name, begin_s, end_s, **words)

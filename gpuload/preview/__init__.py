@@ -38,6 +38,7 @@ from gpuload.errors import FileError, SpecError
 from gpuload.graph.graph import Graph
 from gpuload.loader import Loader
 from gpuload.ops import Copy, Decode, Normalize
+from gpuload.ops.base import is_random
 from gpuload.order import check_count
 from gpuload.preview.pictures import empty, grid, image_pixels, text_pixels, wrap
 from gpuload.progress import Progress
@@ -191,10 +192,10 @@ def preview(
     numbers = _numbers(records, "records", len(loader.source))
     loader.source.check_open()
     record_numbers(loader.source, numbers)
-    is_random = any(op.is_random for op in loader.ops)
+    draws_numbers = any(is_random(op) for op in loader.ops)
     epoch_numbers = _numbers(epochs, "epochs", None)
     titles = ["as stored", *(f"epoch {epoch}" for epoch in epoch_numbers)]
-    if not is_random:
+    if not draws_numbers:
         epoch_numbers, titles = [0], ["as stored", "behind the ops"]
     if loader.source.endless and any(epoch_numbers):
         raise SpecError(
@@ -206,7 +207,7 @@ def preview(
         device="cpu", executor="array", decode="auto", batch_size=1, last_batch="partial", shard_id=0, num_shards=1,
         on_error="raise", quarantine=None, drawn=True,
     )  # fmt: skip
-    if not loader.graph.mixes:  # a record's values do not depend on the order then
+    if not loader.port.graph.mixes:  # a record's values do not depend on the order then
         arrays = arrays.replace(shuffle=False)
     with (
         Progress("drawing") as progress,
@@ -225,8 +226,8 @@ def preview(
             cells = []
             for step in changed.steps_of(numbers, epoch):
                 partners = ""
-                if loader.graph.mixes:
-                    partners = _partners(raw, step, epoch, loader.graph.group)
+                if loader.port.graph.mixes:
+                    partners = _partners(raw, step, epoch, loader.port.graph.group)
                 cells.append(cell(changed, step, epoch, partners))
             columns.append(cells)
     return Preview(
@@ -310,7 +311,7 @@ def _partners(raw: Loader, step: int, epoch: int, group: int) -> str:
 def _cell(loader: Loader, batch: Batch, note: str = "") -> Cell:
     """Return the cell of a batch of one record."""
     spec, values = loader.spec_out, {name: np.asarray(column[0]) for name, column in batch.items()}
-    normalized = _normalized(loader.graph)
+    normalized = _normalized(loader.port.graph)
     pictures, texts = [], []
     for field in spec:
         value = values[field.name]

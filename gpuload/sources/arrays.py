@@ -99,7 +99,7 @@ class ArraysSource(LeafSource):
         """
         self.check_open()
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            (field.name, field.dtype.str, field.shape, *filter(None, [field.text]))
             for field in self.spec
         ]
         text = hashlib.blake2b(
@@ -206,8 +206,8 @@ class TextLeaf(Leaf):
 
 
 def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
-    """Return the user's value as an array whose items can be records, without a copy where it is
-    one.
+    """Return the user's value as an array with items that can be records, without a copy where it
+    is one.
 
     Args:
         name: of the argument.
@@ -243,8 +243,10 @@ def as_array(name: str, value: ArrayLike, *, is_field: bool = False) -> Array:
     if _is_of_file(array):
         raise SpecError(
             f"{name} is an array of a file (numpy.memmap)",
-            cause="if the file is cut short while it is read, the system ends the process without an error",
-            remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in memory",
+            cause="if the file is cut short while it is read, the system ends the process without "
+            "an error",
+            remedy=f"open the file with gl.npy or gl.fixed, or pass numpy.array({name}), a copy in "
+            "memory",
         )
     if array.dtype.kind in "SU" and array.ndim == 1 and isinstance(value, (list, tuple)):
         array = _with_ends(value, array)
@@ -269,8 +271,10 @@ def _check_conversion(name: str, value: Any, array: Array) -> None:
     if array.dtype.kind != "O" and _has_gaps(value):
         raise SpecError(
             f"{name} has values that are missing",
-            cause=f"a record has no gap, and NumPy makes {array.dtype} of them, with NaN in their place",
-            remedy=f"put a number in their place, {name}.fillna(0) or {name}.fill_null(0); or leave these records out",
+            cause=f"a record has no gap, and NumPy makes {array.dtype} of them, with NaN in their "
+            "place",
+            remedy=f"put a number in their place, {name}.fillna(0) or {name}.fill_null(0); or "
+            "leave these records out",
         )
 
 
@@ -324,7 +328,9 @@ def _texts(name: str, array: Array, value: ArrayLike, *, is_field: bool) -> Arra
     if array.dtype.kind == "T":
         array = array.astype(object)  # NumPy's texts of any length
     if array.ndim != 1 or array.dtype.names is not None:
-        items = [None] if array.dtype.names is not None else array.reshape(-1).tolist()
+        items = [None]
+        if array.dtype.names is None:
+            items = array.reshape(-1).tolist()
         raise _objects_error(name, items, value, is_field=is_field)
     items = array.tolist()
     for kind in (str, bytes):
@@ -373,7 +379,7 @@ def _objects_remedy(name: str, items: list[Any]) -> str:
 
 
 def _is_gap(value: Any) -> bool:
-    """Return True for None, NaN, and what pandas has in their place."""
+    """Return True for None, NaN, and the values that pandas has in their place."""
     is_nan = isinstance(value, (float, np.floating)) and bool(np.isnan(value))
     return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 

@@ -3,8 +3,7 @@
 A source says where its records lie (``resolve``, see `leaf.py`), and the base class does all the
 rest: reading, slices, selections, splits, other names. So a composed source, here and in
 `compose.py`, composes ``resolve`` and nothing else, and is read as fast as its parts. Closing it
-leaves its parts open, for other sources may share them; a source whose parts are closed is closed,
-too.
+leaves its parts open, for other sources may share them; a source of closed parts is closed, too.
 
 Memory  a slice, also of a slice, is three numbers, and a part of a split computes its records:
         nothing is stored. A selection, also one that a filter made, is an int64 a record.
@@ -262,7 +261,7 @@ class Source(ABC):
         )
 
     def __repr__(self) -> str:
-        closed = "" if self._is_open() else "closed"
+        closed = "closed" * (not self._is_open())
         place = printable(redact(self._place()))
         return outline(
             f"{self._title()}: {self._size()}", map(str, self.spec), place, closed, separator=","
@@ -311,7 +310,10 @@ class Source(ABC):
         they have none."""
         paths, counts = self.files.whole
         is_file_each = len(paths) == len(self) and all(count == 1 for count in set(counts))
-        return names_module().RecordNames.of_files(paths) if len(paths) and is_file_each else None
+        if len(paths) and is_file_each:
+            names: RecordNames = names_module().RecordNames.of_files(paths)
+            return names
+        return None
 
     def select(self, indices: ArrayLike) -> Source:
         """Return the source of these records, in this order; a record may occur more than once."""
@@ -426,16 +428,13 @@ class Source(ABC):
         The other marks are of fields beside an image: ops that move its pixels move them by the
         same draw, whether ``on=`` names it or not:
 
-            "mask"         a number for each pixel, which is never blended with others; beside
-                           slices for each of them
+            "mask"         a number for each pixel, which is never blended with others; beside slices for each of them
             "xyxy"         boxes, ``[..., 4]``: left, top, right, bottom, in pixels
             "xywh"         boxes: left, top, width, height;  "cxcywh" the centre, width and height
             "xy"           points, ``[..., 2]``: x, y, and more numbers behind them, which stay
-            "normalized xyxy", "normalized xy" ...    in parts of the image's width and height, 0 to
-                                                      1
-            "with boxes"   a row for each of the field ``boxes``: labels, or ``"xy with boxes"`` for
-                           points of each box; ``gl.ops.CleanBoxes`` drops boxes together with these
-                           rows
+            "normalized xyxy", "normalized xy" ...    in parts of the image's width and height, 0 to 1
+            "with boxes"   a row for each of the field ``boxes``: labels, or ``"xy with boxes"`` for points of each box;
+                           ``gl.ops.CleanBoxes`` drops boxes together with these rows
 
             source.mark(boxes="xyxy", labels="with boxes", mask="mask")
 
@@ -458,13 +457,12 @@ class Source(ABC):
         """Write a manifest of the files of this source, and return its absolute path.
 
             gl.npy("rows/*.npy").index("rows.manifest")
-            source = gl.npy("rows.manifest")       or gl.open("rows.manifest"): the same source, and
-                                                   no file is read
+            source = gl.npy("rows.manifest")       or gl.open("rows.manifest"): the same source, and no file is read
 
-        A manifest holds names, sizes, times and whatever opening the files takes, so that a source
-        of a million files is opened in a moment. It is written whole or not at all. A file that is
-        another one later is refused when it is first read. Files below the folder of the manifest
-        may be moved together with it, if their times are kept.
+        A manifest holds names, sizes, times and all else that opening the files needs, so that a
+        source of a million files is opened in a moment. It is written whole or not at all. A file
+        that is another one later is refused when it is first read. Files below the folder of the
+        manifest may be moved together with it, if their times are kept.
 
         Args:
             path: ends in ``.manifest``; an older manifest is replaced.
@@ -476,8 +474,10 @@ class Source(ABC):
         """
         raise SpecError(
             f"the index of {self._line()}",
-            cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is none",
-            remedy=f"index the sources that it is made of, before: {str(path)!r} names the manifest of one of them",
+            cause=f"a manifest lists the files of one call, as gl.npy(...); {self._title()} is "
+            "none",
+            remedy=f"index the sources that it is made of, before: {str(path)!r} names the "
+            "manifest of one of them",
         )
 
     def cache(
@@ -491,10 +491,8 @@ class Source(ABC):
         again.
 
             source.cache(memory="2GB")          in memory, if they take no more than that
-            source.cache(path="cache/train")    in files below a folder, which are found there the
-                                                next time
-            source.cache(device=True)           in the memory of the GPU that a loader is on, as far
-                                                as they fit
+            source.cache(path="cache/train")    in files below a folder, which are found there the next time
+            source.cache(device=True)           in the memory of the GPU that a loader is on, as far as they fit
 
         With ``device=True`` nothing is read now: a record goes to the GPU when a loader first has
         it in a batch, and stays there. Records that do not fit are read in each epoch. All loaders
@@ -507,8 +505,8 @@ class Source(ABC):
 
         Args:
             memory: the most bytes that the values may take, or a text such as ``"2GB"`` or
-                ``"1.5GiB"``. With ``device=True`` those of the GPU; by default half of what is free
-                there.
+                ``"1.5GiB"``. With ``device=True`` those of the GPU; by default half of the free
+                memory there.
             path: a folder for this source alone.
             device: True for the memory of the GPU. Fields of one size stay there; others are read
                 in each epoch.
@@ -590,7 +588,7 @@ class Composed(Source):
 
 
 class Reordered(Composed):
-    """A source whose records are records of another one, chosen by their numbers."""
+    """Records of another source, chosen by their numbers."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.groups, source)
@@ -610,7 +608,9 @@ class Reordered(Composed):
         names = self._source._record_names()
         if names is None or len(names) < len(self._source):
             return None
-        length = min(len(self), names_module().MOST_NAMES) if self.endless else len(self)
+        length = len(self)
+        if self.endless:
+            length = min(length, names_module().MOST_NAMES)
         return names.select(self._inner(np.arange(length, dtype=np.int64)))
 
 
@@ -818,8 +818,7 @@ class Marked(SameRecords):
 
 
 class CacheSource(LeafSource, SameRecords):
-    """A source whose values are in another place as well: what it is made of says which records
-    they are."""
+    """The records of a source, with their values in another place as well."""
 
     def __init__(self, groups: tuple[Group, ...], source: Source) -> None:
         super().__init__(groups, source)
@@ -830,7 +829,7 @@ class CacheSource(LeafSource, SameRecords):
 
 
 class Cached(CacheSource):
-    """A source whose values are kept; made by ``source.cache(...)``.
+    """The records of a source, with their values kept; made by ``source.cache(...)``.
 
     Raises:
         SpecError, TooLargeError, FileError, RecordError: see ``Source.cache``.
@@ -863,7 +862,7 @@ class Cached(CacheSource):
 
 
 class OnCard(CacheSource):
-    """A source whose rows stay in the memory of the GPUs that loaders are on; made by
+    """The records of a source, with their rows in the memory of GPUs; made by
     ``source.cache(device=True)``.
 
     Raises:
@@ -937,8 +936,7 @@ def ops_of(source: Source) -> tuple[Op, ...]:
 
 
 def before_ops(source: Source) -> Source:
-    """Return the source to whose records the ops of a source were applied; without ops the source
-    itself."""
+    """Return the source before its ops were applied; without ops the source itself."""
     while isinstance(source, SameRecords) and source.ops:
         source = source._source
     return source

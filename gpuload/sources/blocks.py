@@ -90,10 +90,11 @@ class BlockMemory:
         with self._lock:
             entry = self._entries.pop(key, None) or _Entry()
             self._entries[key] = entry
-        # A lock for each block: who wants another one does not wait until this one is decoded.
+        # A lock for each block: a thread that wants another one does not wait until this one is
+        # decoded.
         with entry.lock:
             if entry.error is not None:
-                # A copy: each thread gives what it raises a traceback, and a place, of its own.
+                # A copy: the error of each thread has a traceback, and a place, of its own.
                 raise copy.copy(entry.error)
             if entry.block is None:
                 try:

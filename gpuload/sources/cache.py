@@ -48,7 +48,7 @@ def cache_values(
     check_end(source)
     if memory is not None:
         return in_memory(source, memory)
-    return in_files(source, "" if path is None else path)
+    return in_files(source, path or "")
 
 
 def check_end(source: Readable) -> None:
@@ -113,7 +113,8 @@ def _too_large(source: Readable, num_bytes: int, budget_bytes: int, suffix: str)
     return TooLargeError(
         f"a cache of {source._line()} in {budget_bytes} bytes",
         cause=f"its values take {num_bytes} bytes{suffix}",
-        remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: source[:1000]",
+        remedy="allow more memory, cache to files with source.cache(path=...), or cache a part: "
+        "source[:1000]",
     )
 
 

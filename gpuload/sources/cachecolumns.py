@@ -35,7 +35,7 @@ AddPiece = Callable[[int, str, Array], None]
 
 @dataclass(frozen=True)
 class CacheColumn:
-    """A group of fields of one size, or one field whose shape varies: they are stored together.
+    """A group of fields of one size, or one field of varying shape: they are stored together.
 
     Attributes:
         spec: the fields.
@@ -89,17 +89,21 @@ def columns_of(source: Readable) -> list[CacheColumn]:
 
 
 def groups_of(columns: Sequence[CacheColumn]) -> tuple[Group, ...]:
-    """Return the groups of a source whose values are kept so."""
+    """Return the groups of a source that is kept in these columns."""
     return tuple(Group(column.spec, column.layout) for column in columns)
 
 
 def describe_column(column: CacheColumn) -> Any:
-    """Return what a column holds, in values that JSON has."""
+    """Return the fields of a column, in values that JSON has."""
     if column.layout is not None:
         return json.loads(json.dumps(describe_layout(column.layout)))
     field = column.spec.fields[0]
-    text = [field.text] if field.text else []
-    return [field.name, field.dtype.str, None if field.shape is None else list(field.shape), *text]
+    return [
+        field.name,
+        field.dtype.str,
+        None if field.shape is None else list(field.shape),
+        *filter(None, [field.text]),
+    ]
 
 
 def fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece) -> None:
@@ -114,7 +118,7 @@ def fill(source: Readable, columns: Sequence[CacheColumn], add_piece: AddPiece) 
             return read_groups(source, numbers, names)
         except (
             RecordError
-        ) as error:  # no loader is here yet whose on_error= would pass the record over
+        ) as error:  # there is no loader yet with an on_error= that passes the record over
             error.remedy = WITHOUT_DAMAGE
             raise
 
@@ -138,15 +142,16 @@ def _pieces(column: CacheColumn, fields: Fields, count: int) -> Iterator[tuple[s
     """Yield kinds of pieces, and the elements that some records add to each; lengths in place of
     offsets."""
     if column.layout is not None:
-        # Zeros: gaps between fields are stored, too, and must not hold what was in this memory
-        # before.
+        # Zeros: gaps between fields are stored, too, and must not hold older bytes of this memory.
         rows = np.zeros(count, _row_dtype(column.layout))
         for name in column.spec.names:
             rows[name] = fields[name]
         yield "rows", rows
         return
     (field,) = column.spec
-    values = strings.pack(field, fields[field.name]) if field.text else fields[field.name]
+    values = fields[field.name]
+    if field.text:
+        values = strings.pack(field, values)
     if isinstance(values, Ragged):
         flat = np.ascontiguousarray(values.flat)
         yield "payload", flat

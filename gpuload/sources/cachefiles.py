@@ -79,8 +79,8 @@ def in_files(source: Readable, folder: str | os.PathLike[str]) -> CachedValues:
     }
 
     if os.path.isdir(path):
-        # The real folder: the user may name it by a link, the mode that counts is that of what the
-        # link leads to.
+        # The real folder: the user may name it by a link, and the mode that counts is that of its
+        # target.
         privatefiles.check_private(os.path.realpath(path))
 
     def load(index: str) -> CachedValues | None:
@@ -211,9 +211,9 @@ def _load(
     storage, numbers = open_storage(files), {name: number for number, name in enumerate(pieces)}
     leaves = []
     for number, column in enumerate(columns):
-        name, *index_names = (f"{number}.{kind}" for kind in column.kinds)
-        contents = [np.frombuffer(pieces[index_name][1], np.int64) for index_name in index_names]
-        indices = dict(zip(column.kinds[1:], contents, strict=True))
+        name, indices = f"{number}.{column.kinds[0]}", dict[str, Indices]()
+        for kind in column.kinds[1:]:
+            indices[kind] = np.frombuffer(pieces[f"{number}.{kind}"][1], np.int64)
         size = int(files.sizes[numbers[name]])
         _check_piece(os.path.join(folder, name), column, size, indices, len(source))
         leaves.append(cache_leaf(column, FilePiece(storage, numbers[name]), indices, source))

@@ -112,7 +112,7 @@ def cache_leaf(
 
 
 class CacheLeaf(Leaf):
-    """Records of a source whose values lie in a piece of a cache."""
+    """Records with values in a piece of a cache."""
 
     asks_once = True
 
@@ -143,7 +143,7 @@ class RowsLeaf(CacheLeaf):
 
 
 class ValuesLeaf(CacheLeaf):
-    """Values of a field whose shape varies, one after the other.
+    """Values of a field of varying shape, one after the other.
 
     Args:
         column: the field.

@@ -123,7 +123,9 @@ def _argument(value: Any, depth: int) -> Any:
         return _bytes_or_time(kind, items)
     if kind not in ("list", "tuple"):
         raise ValueError(f"{value!r} is no argument"[:200])
-    return items if kind == "list" else tuple(items)
+    if kind == "list":
+        return items
+    return tuple(items)
 
 
 def _bytes_or_time(kind: str, items: list[Any]) -> Any:

@@ -1,20 +1,20 @@
 """Rows of a source that stay in the memory of a GPU, as far as a budget of bytes goes.
 
-    source.cache(device=True)                       half of what is free on the GPU, at most
+    source.cache(device=True)                       half of the free memory of the GPU, at most
     source.cache(device=True, memory="20GB")        so many bytes at most
 
 Rows     A row is one field of one record, native and in C order. A loader copies the rows of a
          record to the GPU's memory when the record was uploaded for a batch, in the order in which
          records come, until they fill the budget. The records behind them come from the source each
          time.
-Room     Memory is taken in pieces, of each field one for the same records. What the batches of all
-         loaders need beside them stays free: records for which nothing more is left come from the
-         source.
+Room     Memory is taken in pieces, of each field one for the same records. Memory that the batches
+         of all loaders need beside them stays free: records for which nothing more is left come
+         from the source.
 Which    Fields of one size, of a dtype that a GPU has. The others come from the source each time.
 Shared   The rows belong to the source: all loaders of it, of its slices and splits, on the same GPU
          use the same ones. They are freed when the last of these loaders is closed.
 Streams  Each loader has a stream of its own. Rows are marked as there behind an event on the stream
-         that writes them, and who reads them on another stream waits for that event first. The
+         that writes them, and a reader on another stream waits for that event first. The
          marks change under a lock, which is taken by threads in which no signal handler runs.
 """
 
@@ -37,8 +37,9 @@ from gpuload import device as devices
 from gpuload.errors import SpecError, TooLargeError
 from gpuload.ragged import Ragged
 from gpuload.sources.cache import check_end, num_bytes_of
-from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, fill, gather_rows, values
+from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, gather_rows
 from gpuload.sources.reading import Readable
+from gpuload.sources.shares import fill, values
 from gpuload.spec import Field, Layout, Spec
 
 FREE_PART = 0.5  # of the free memory of a GPU, which a cache without a budget may fill
@@ -70,7 +71,8 @@ def checked_budget(memory: int | str | None) -> int | None:
         raise SpecError(
             f"cache(device=True, memory={memory!r})"[:200],
             cause="it is the most bytes of the GPU's memory that the values may take",
-            remedy='write memory="20GB" or memory=20_000_000_000, or leave it out for half of what is free',
+            remedy='write memory="20GB" or memory=20_000_000_000, or leave it out for half of what '
+            "is free",
         ) from error
 
 
@@ -97,7 +99,7 @@ class CardCache:
     Args:
         title: the source in one line, for errors and the log.
         device: ``"gpu:N"``.
-        budget: bytes; None for a part of what is free now.
+        budget: bytes; None for a part of the memory that is free now.
         num_records: of the source.
         record_bytes: of all rows of a record.
 
@@ -105,7 +107,7 @@ class CardCache:
         device: which GPU.
         lock: is held while rows are copied, and marked as there.
         budget_bytes: that the rows may take.
-        most_records: that fit into them, and into what is free beside the batches of all users.
+        most_records: that fit into them, and into the free memory beside the batches of all users.
         events: of each lane that copied rows: the event behind the last of them.
 
     Raises:
@@ -126,8 +128,8 @@ class CardCache:
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
                 cause=f"{free} of its {total} bytes are free",
-                remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or leave memory= out for "
-                "half of what is free",
+                remedy=f"write cache(device=True, memory={max(1, int(free * FREE_PART))}), or "
+                "leave memory= out for half of what is free",
             )
         budget_records = min(num_records, self.budget_bytes // max(record_bytes, 1))
         self.most_records = self._budget_records = budget_records
@@ -140,7 +142,8 @@ class CardCache:
                 change = 'have the memory of the host keep them: cache(memory="8GB")'
             raise TooLargeError(
                 f"{self.budget_bytes} bytes for {title} on {device}",
-                cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are free",
+                cause=f"one record takes {record_bytes} bytes, and {free} bytes of the GPU are "
+                "free",
                 remedy=change,
             )
         self._title, self._num_records, self._record_bytes = (
@@ -175,7 +178,8 @@ class CardCache:
         """Have no more records than fit beside the batches of all users now."""
         free, _ = devices.card_bytes(self.device)
         in_use, idle = devices.pool_bytes(self.device)
-        # What CuPy's pool has given out since there is a user is taken for memory of batches.
+        # All that CuPy's pool has given out since the first user came is taken for memory of
+        # batches.
         of_batches = idle + max(0, in_use - self._in_use_before)
         room = free - max(0, sum(self._users.values()) - of_batches)
         limit = sum(self._piece_rows) + max(0, room) // self._record_bytes
@@ -204,8 +208,8 @@ class CardCache:
         """Return how many records lie on the GPU, and how many never will, in one line."""
         num_bytes = sum(column.num_rows * column.row_bytes for column in self._columns.values())
         line = (
-            f"{self.num_records} of {self._num_records} records are in the memory of {self.device}, "
-            f"{num_bytes / 1e6:.3g} MB of at most {self.budget_bytes / 1e6:.4g} MB"
+            f"{self.num_records} of {self._num_records} records are in the memory of "
+            f"{self.device}, {num_bytes / 1e6:.3g} MB of at most {self.budget_bytes / 1e6:.4g} MB"
         )
         if self.most_records < self._num_records:
             num_left = self._num_records - self.most_records
@@ -225,7 +229,7 @@ class CardCache:
             self._bound()
 
     def leave(self, user: Any) -> None:
-        """Take a user away, of whose lane all work has run; with the last one the rows are
+        """Take a user away when all work of its lane has run; with the last one the rows are
         freed."""
         with self.lock:
             if user not in self._users:
@@ -294,16 +298,16 @@ class CardColumn:
 
 
 class CardLeaf(Leaf):
-    """Some fields of the records of a source, whose rows may lie on GPUs; what is read here comes
-    from the source.
+    """Some fields of the records of a source, with rows that may lie on GPUs; a read here reads the
+    source.
 
     Args:
         source: the records; number i here is number i there.
         group: the number of the source's group that the fields belong to.
         fields: these fields, as a group.
         number: of this leaf among those of its source.
-        budget: bytes that all leaves of the source may take on a GPU; None for a part of what is
-            free.
+        budget: bytes that all leaves of the source may take on a GPU; None for a part of its free
+            memory.
         caches: of the whole source, by device; one dict for all its leaves.
     """
 
@@ -406,8 +410,7 @@ class CardLeaf(Leaf):
 def card_leaves(
     source: Readable, memory: int | str | None, path: str | os.PathLike[str] | None
 ) -> tuple[CardLeaf, ...]:
-    """Return the leaves of a source whose rows stay in the memory of GPUs, one for each of its
-    groups.
+    """Return leaves with rows that stay in the memory of GPUs, one for each group of a source.
 
     Raises:
         SpecError: there is a path, the budget says no number of bytes, or the source is a mix.
@@ -415,7 +418,8 @@ def card_leaves(
     if path is not None:
         raise SpecError(
             f"cache(device=True, path={path!r})"[:200],
-            cause="values are kept in one place: in the memory of a GPU, or in files below a folder",
+            cause="values are kept in one place: in the memory of a GPU, or in files below a "
+            "folder",
             remedy="write source.cache(path=...).cache(device=True): the second one keeps what the "
             "first one has",
         )
@@ -435,8 +439,7 @@ def row_bytes(fields: Iterable[Field]) -> int:
 
 
 def leaves_on_card(source: Readable) -> list[tuple[int, CardLeaf]]:
-    """Return the leaves of a source whose rows can lie on a GPU, each with its group: of some of
-    its records."""
+    """Return the leaves of some records that have rows on a GPU, each with its group."""
     if not source._has_card or not len(source):
         return []
     numbers = np.linspace(0, len(source) - 1, SAMPLED_RECORDS).astype(np.int64)
@@ -445,5 +448,5 @@ def leaves_on_card(source: Readable) -> list[tuple[int, CardLeaf]]:
 
 
 def card_groups_of(source: Readable) -> frozenset[int]:
-    """Return the groups of a source whose rows can lie on a GPU."""
+    """Return the groups of a source that have rows on a GPU."""
     return frozenset(group for group, _ in leaves_on_card(source))

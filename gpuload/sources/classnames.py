@@ -1,10 +1,8 @@
 """Names of classes: the number of each, by one rule for every format that makes numbers of names.
 
     class_names(["ant", "bee"])    the names that ``classes=`` states, that of number 0 first
-    in_order({"10", "2"})          without it, the order of the names that the records have: 2
-                                   before 10
-    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that says
-                                   what the name is
+    in_order({"10", "2"})          without it, the order of the names that the records have: 2 before 10
+    numbers_of(names, classes)     int64 ``[n]``, the number of each name, or an error that explains the name
 
 Order    names that are all whole numbers are in the order of the numbers, all others in that of
          their characters. Where two names are one number, as 1 and 01 are, the names are codes, and
@@ -41,7 +39,7 @@ log = logging.getLogger("gpuload")
 
 
 class HasClasses(Protocol):
-    """A source, whose classes another one is to have."""
+    """A source with the classes that another one is to have."""
 
     @property
     def classes(self) -> Sequence[str]:
@@ -141,7 +139,8 @@ def _by_number(number_of: Mapping[Any, Any], subject: str) -> list[Any]:
     if not is_whole or sorted(numbers) != list(range(len(numbers))):
         raise SpecError(
             f"{subject}: {dict(number_of)!r}"[:200],
-            cause=f"a mapping has for each name its number, here each of 0 to {len(numbers) - 1} once",
+            cause=f"a mapping has for each name its number, here each of 0 to {len(numbers) - 1} "
+            "once",
             remedy='write {"ant": 0, "bee": 1}, or a list of names in the order of their numbers',
         )
     return sorted(number_of, key=lambda name: int(number_of[name]))
@@ -164,10 +163,10 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
 
     Args:
         classes: from `in_order`.
-        subject: whose names they are, ``"photos: the class folders"``.
+        subject: that has the names, ``"photos: the class folders"``.
         remedy: the argument that states another order.
     """
-    visible: dict[str, str] = {}  # by what people see of a name; Aa and aa are two classes
+    visible: dict[str, str] = {}  # by the visible characters of a name; Aa and aa are two classes
     for name in classes:
         twin = visible.setdefault(unicodedata.normalize("NFC", name).strip(), name)
         if twin != name:
@@ -180,7 +179,8 @@ def log_order(classes: Sequence[str], subject: str, remedy: str) -> None:
     if len(set(values)) < len(values):
         first, second = next((a, b) for a in classes for b in classes if a < b and int(a) == int(b))
         log.warning(
-            "%s are numbers, and %s and %s are the same: the classes are in the order of the characters; %s",
+            "%s are numbers, and %s and %s are the same: the classes are in the order of the "
+            "characters; %s",
             subject, first, second, remedy,
         )  # fmt: skip
         return
@@ -207,7 +207,7 @@ def numbers_of(
         names: of the classes of records.
         classes: the known names, that of number 0 first.
         place_of: returns where a name stands, for errors: file or folder, and record.
-        remedy: what else than another list of classes mends it.
+        remedy: another remedy than a list of classes.
 
     Raises:
         SpecError: a name is none of the classes.
@@ -243,13 +243,14 @@ def unknown_class(
     return SpecError(
         f"{place}: class {text} is none of the known classes{suffix}",
         cause=f"classes= has {shorten(classes)}",
-        remedy=f"{meant}if it is one more class, add it behind the others of classes= in every call; or {remedy}",
+        remedy=f"{meant}if it is one more class, add it behind the others of classes= in every "
+        f"call; or {remedy}",
     )
 
 
 def _plain(name: str) -> str:
-    """Return a name without what people do not see: spaces around it, and whether é is one
-    character or two."""
+    """Return a name without invisible differences: spaces around it, and é as one character or
+    two."""
     return unicodedata.normalize("NFC", name).strip().casefold()
 
 
@@ -288,7 +289,8 @@ def check_not_names(classes: Sequence[str]) -> None:
         raise SpecError(
             f"classes= of numbers, {shorten(classes)}, with labels that are numbers",
             cause="a label may be the name of a class or its place among the classes",
-            remedy="pass the labels as texts if they are names; leave classes= out if they are places",
+            remedy="pass the labels as texts if they are names; leave classes= out if they are "
+            "places",
         )
 
 

@@ -1,7 +1,7 @@
-"""Columns: records whose fields lie in columns of files, each of which is read by itself.
+"""Columns: records with fields in columns of files, each of which is read by itself.
 
 Each field is a group with a leaf of its own, so that ``source.read(indices, fields="label")`` reads
-that column alone. The leaf is whatever reads the column: rows at places of files (`rows.py`), or
+that column alone. A leaf reads the column: rows at places of files (`rows.py`), or
 blocks that are decoded (`blocks.py`).
 """
 
@@ -25,8 +25,9 @@ def differing_files(of_file: str, of_first: str) -> SpecError:
     return SpecError(
         f"{of_file}, {of_first}",
         cause="the files of a source have the same fields",
-        remedy="name the fields that agree: fields=; or open the files one by one: gl.concat(a, b, promote=True) joins "
-        "those that differ in their dtype alone, if one holds the values of both",
+        remedy="name the fields that agree: fields=; or open the files one by one: gl.concat(a, b, "
+        "promote=True) joins those that differ in their dtype alone, if one holds the values of "
+        "both",
     )
 
 
@@ -40,8 +41,8 @@ class ColumnSource(FileSource):
         leaves: of each field, in order.
         counts: the number of records of each file.
         classes: the names of the classes of labels, if the files have them.
-        paths: of what has the counts, folders of files for instance; by default the files.
-        about: what else tells these records from others of the same files, in values with a text of
+        paths: of the files or folders that have the counts; by default the files.
+        about: more that tells these records from others of the same files, in values with a text of
             their own.
     """
 
@@ -68,7 +69,8 @@ class ColumnSource(FileSource):
         else:
             self._paths, self._names = (files.paths, files.names)
         self._access = "; ".join(
-            f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: {how}"
+            f"{', '.join(name for leaf in leaves if leaf.how == how for name in leaf.spec.names)}: "
+            f"{how}"
             for how in dict.fromkeys(leaf.how for leaf in leaves)
         )
 

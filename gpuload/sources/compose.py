@@ -35,26 +35,27 @@ log = logging.getLogger("gpuload")
 
 
 def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool = True) -> Zipped:
-    """Return the source whose records have the fields of all sources side by side.
+    """Return the source of records with the fields of all sources side by side.
 
         pairs = gl.zip(gl.images("photos", labels=None), gl.images("masks", labels=None).rename(image="mask"))
         pairs = gl.zip(photos, masks, missing="drop")                   photos without a mask are left out
         pairs = gl.zip(photos, masks, by=lambda name: name[:8])         by the first 8 characters of the names
         pairs = gl.zip(rows, gl.arrays(label=labels))                   by place: arrays have no names
 
-    Sources whose records are files, or members of tars, know names: ``cat/1.png``, as seen from the
-    folder of all of their files. Records that have one name belong together: without suffixes, and
-    without what all names of a source share, as ``_mask`` of ``1_mask.png``. Where names stand in
-    another order, the records of the other sources are put into that of the first. Sources that
-    know no names are joined by place, unless a column of theirs has the names in another order. So
-    are parts of one source, as ``gl.zip(frames[:-1], frames[1:].rename(image="next"))``.
+    Sources of records that are files, or members of tars, know names: ``cat/1.png``, as seen from
+    the folder of all of their files. Records that have one name belong together: without suffixes,
+    and without the part that all names of a source share, as ``_mask`` of ``1_mask.png``. Where
+    names stand in another order, the records of the other sources are put into that of the first.
+    Sources that know no names are joined by place, unless a column of theirs has the names in
+    another order. So are parts of one source, as ``gl.zip(frames[:-1],
+    frames[1:].rename(image="next"))``.
 
     Args:
         sources: sources of one length, unless ``missing="drop"`` leaves records out.
-        by: None: as said above. ``"name"``: by names alone. A function: by what it returns for each
-            name, suffix included, ``"cat/1.png"``. ``"place"``: record i is joined with record i,
-            whatever the names are.
-        missing: what becomes of a record that has no partner of its name. ``"raise"``: it is an
+        by: None: as said above. ``"name"``: by names alone. A function: by its result for each
+            name, suffix included, ``"cat/1.png"``. ``"place"``: record i is joined with record i
+            under any names.
+        missing: the fate of a record that has no partner of its name. ``"raise"``: it is an
             error. ``"drop"``: it is left out, and the log counts such records.
         by_file: True: if two sources have as many files as each other, as shards of images and
             shards of their labels, file i of one has as many records as file i of the other; else
@@ -77,17 +78,19 @@ def zip(*sources: Source, by: By = None, missing: str = "raise", by_file: bool =
     if len(set(lengths)) > 1:
         raise SpecError(
             f"gl.zip of sources with {lengths} records",
-            cause="record i is made of record i of each, and no names say which of them have no partner",
-            remedy="leave out the records that have no partner: gl.zip(a.select(numbers), b); source.where(i) says "
-            "where record i comes from",
+            cause="record i is made of record i of each, and no names say which of them have no "
+            "partner",
+            remedy="leave out the records that have no partner: gl.zip(a.select(numbers), b); "
+            "source.where(i) says where record i comes from",
         )
     if by is None and not is_by_place:
         _check_files(selections)
     class_names = list(dict.fromkeys(source.classes for source in sources if source.classes))
     if len(class_names) > 1:
         log.warning(
-            "gl.zip of sources with the classes %s and %s: which labels they name is not known, and source.classes is "
-            "empty; labels of one kind have one list of names: gl.images(..., classes=a)",
+            "gl.zip of sources with the classes %s and %s: which labels they name is not known, "
+            "and source.classes is empty; labels of one kind have one list of names: "
+            "gl.images(..., classes=a)",
             shorten(class_names[0]), shorten(class_names[1]),
         )  # fmt: skip
     return Zipped(*selections)
@@ -121,7 +124,8 @@ def _file_error(num_files: int, text: str) -> SpecError:
     return SpecError(
         f"gl.zip: {text}",
         cause=f"both sources have {num_files} files, and these two stand at one place",
-        remedy="name the files in one order; if the records go together all the same, gl.zip(..., by='place')",
+        remedy="name the files in one order; if the records go together all the same, gl.zip(..., "
+        "by='place')",
     )
 
 
@@ -169,7 +173,7 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
 
     Args:
         sources: sources with the same fields.
-        promote: True: fields whose dtypes differ have the smallest dtype that holds the values of
+        promote: True: fields of different dtypes have the smallest dtype that holds the values of
             all of them, of whole numbers, of floating-point numbers, or of texts of a length.
             False: dtypes are the same.
 
@@ -185,7 +189,8 @@ def concat(*sources: Source, promote: bool = False) -> Concatenated:
         check_zones(builtins.zip(titles, [source.spec[name] for source in sources], strict=True))
     common_classes(
         [(f"gl.concat: source {number}", source.classes) for number, source in enumerate(sources)],
-        "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', classes=a)",
+        "open them with the same classes: a = gl.images('a', classes=[...]); b = gl.images('b', "
+        "classes=a)",
     )
     return Concatenated(*sources)
 
@@ -309,7 +314,9 @@ def _by_field(share: Share, part: Source) -> list[Share]:
 def _rows_within(rows: Indices | None, inner: Indices | None) -> Indices | None:
     """Return which of all records these are, which are ``inner`` of those that are ``rows``."""
     if rows is None or inner is None:
-        return inner if rows is None else rows
+        if rows is None:
+            return inner
+        return rows
     return rows[inner]
 
 
@@ -325,14 +332,16 @@ def _check_sources(name: str, sources: Sequence[Any]) -> None:
             raise SpecError(
                 f"gl.{name} of {type(source).__name__}",
                 cause="it is no source",
-                remedy=f"pass sources one by one, gl.{name}(a, b); gl.arrays(x=array) makes one of an array",
+                remedy=f"pass sources one by one, gl.{name}(a, b); gl.arrays(x=array) makes one of "
+                "an array",
             )
     mixes = [source for source in sources if source.endless]
     if mixes and (name == "concat" or len(mixes) < len(sources)):
         raise SpecError(
             f"gl.{name} of {mixes[0]!r}",
             cause="a mix or a sample has other records in each epoch, and the others have the same",
-            remedy=f"gl.{name} the parts, and mix or sample these; mix[:] is the first epoch of a mix alone",
+            remedy=f"gl.{name} the parts, and mix or sample these; mix[:] is the first epoch of a "
+            "mix alone",
         )
 
 
@@ -352,7 +361,8 @@ def check_fields(call: str, sources: Sequence[Source], *, promote: bool) -> None
         if source.spec.names != first.spec.names:
             raise _differ(
                 call,
-                f"source {number} has the fields {list(source.spec.names)}, source 0 has {list(first.spec.names)}",
+                f"source {number} has the fields {list(source.spec.names)}, source 0 has "
+                f"{list(first.spec.names)}",
                 RENAME,
             )
         for field in source.spec:
@@ -388,7 +398,9 @@ def _differing_fields(call: str, fields: Sequence[Field], *, is_alike: bool) -> 
         return _differ(call, difference, RENAME)
     names = f"a is source {rival}, b is source {len(rivals)}: "
     remedy = rewriting(call, ("a", "b"), second.name, (first.dtype, dtype), ".npz")
-    return _differ(call, difference, names + remedy if remedy else RENAME)
+    if remedy:
+        return _differ(call, difference, names + remedy)
+    return _differ(call, difference, RENAME)
 
 
 def _differ_in_dtype(first: Field, second: Field) -> bool:

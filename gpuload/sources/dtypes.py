@@ -37,7 +37,9 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
     if any(dtype.kind not in family or not dtype.itemsize for dtype in dtypes):
         return None
     dtype = reduce(np.promote_types, dtypes)
-    return dtype if dtype.kind in family else None
+    if dtype.kind in family:
+        return dtype
+    return None
 
 
 def joining(call: str, name: str, first: np.dtype[Any], second: np.dtype[Any]) -> str:
@@ -75,7 +77,7 @@ def rewriting(
     dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     suffix: str,
 ) -> str:
-    """Return what to do about two sources of which no dtype holds a field; "" for nothing.
+    """Return the remedy for two sources without a common dtype of a field; "" without one.
 
     Args:
         call: that joins them, ``"gl.concat"`` or ``"gl.mix"``.
@@ -177,7 +179,7 @@ def are_same(values: NDArray[Any], result: NDArray[Any]) -> NDArray[np.bool_]:
     else:
         numbers, whole = (values, result.dtype)
     if numbers.dtype.kind == "f" and whole.kind in "iu":
-        # What becomes of a number outside of these limits differs between processors. The upper
+        # Processors make different numbers of one outside of these limits. The upper
         # limit plus 1 is a power of two, which a floating-point number holds; the limit itself need
         # not be one.
         limits = np.iinfo(whole)

@@ -1,10 +1,10 @@
-"""File index: what a walk through a file found, in a small file, so that the walk is done once.
+"""File index: the results of a walk through a file, in a small file, so that the walk is done once.
 
 Place    ``.NAME.gpuload-index`` beside the file (hidden, so that no wildcard for the records means
          it), or in the cache folder if nothing can be written there, and for an object of a store;
          see `storage/derivedfiles.py`. Files below SMALL_BYTES have none: they are read as fast.
-Layout   a kept file (`storage/keptfile.py`): the kind of the index, in 64 bytes, then what the
-         format packs. Its origin is the size, the time and the first HEAD_BYTES of the file.
+Layout   a kept file (`storage/keptfile.py`): the kind of the index, in 64 bytes, then the bytes of
+         the format. Its origin is the size, the time and the first HEAD_BYTES of the file.
 Trust    none without a look: all bytes have checksums, and the index must be of the file as it is
          now. An index beside the file may also belong to the owner of that file. The format checks
          what it unpacks.
@@ -42,8 +42,8 @@ def load_or_walk(
     unpack: Callable[[bytes], Result | None],
     waits: Callable[[], None],
 ) -> Result:
-    """Return what a walk through a file finds, from its index. One that is missing or not of this
-    file is made first.
+    """Return the results of a walk through a file, from its index. An index that is missing or not
+    of this file is made first.
 
     Args:
         files: the files.
@@ -118,7 +118,9 @@ def load_or_walk(
             error.cause,
             error.remedy,
         )
-        return results[0] if results else walk_whole()
+        if results:
+            return results[0]
+        return walk_whole()
 
 
 def head_of(kind: str) -> bytes:
@@ -144,7 +146,7 @@ def made_of(files: Files, number: int) -> list[int]:
 def _load(
     files: Files, number: int, kind: str, unpack: Callable[[bytes], Result | None], place: str
 ) -> Result | None:
-    """Return what an index holds; None if it is not there, or is not one of this file as it is
+    """Return the content of an index; None if it is not there, or is not one of this file as it is
     now."""
     if not os.path.lexists(place):
         return None

@@ -60,7 +60,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Entries:
-    """What a manifest holds of a format, beside the files.
+    """The part of a manifest that a format adds to the files.
 
     Attributes:
         about: values that JSON has.
@@ -83,8 +83,8 @@ class FileSource(LeafSource):
     ) -> None:
         super().__init__(groups)
         self._files, self._opening, self._access = files, opening, storage.how
-        # By the arguments: another dtype or other fields of the same files are other records, with
-        # another fingerprint.
+        # A manifest keeps a fingerprint for each set of arguments: with another dtype, or other
+        # fields, the records of the same files are others.
         if files.fingerprints:
             self._fingerprint = files.fingerprints.get(opening.identity, "")
 
@@ -115,7 +115,7 @@ class FileSource(LeafSource):
         return write_index(path, self._files, self._opening, self._entries(), self.fingerprint())
 
     def _entries(self) -> Entries:
-        """Return what a manifest holds, so that opening the files reads none.
+        """Return the part of a manifest with which opening the files reads none.
 
         A format that defines it opens manifests, and its ``Format.call`` is the function that does
         so.
@@ -153,6 +153,9 @@ def write_index(
         name: value for name, value in opening.options.items() if name not in entries.inferred
     }
     values, rest = calls.to_json(options)
+    fingerprints = {}
+    if opening.identity:
+        fingerprints[opening.identity] = fingerprint
     return manifest.write(
         path,
         opening.function.__name__,
@@ -160,7 +163,7 @@ def write_index(
         options={"paths": opening.paths, "values": values, "rest": rest},
         about=entries.about,
         arrays=entries.arrays,
-        fingerprints={opening.identity: fingerprint} if opening.identity else {},
+        fingerprints=fingerprints,
     )
 
 
@@ -181,7 +184,8 @@ def open_again(opening: Opening, fingerprint: str) -> Source:
     # error would say so.
     if source.fingerprint() != fingerprint:
         raise ChangedFileError(
-            f"{node} the files of gl.{opening.function.__name__} are others than where the source was made",
+            f"{node} the files of gl.{opening.function.__name__} are others than where the source "
+            "was made",
             cause=f"their fingerprint is {source.fingerprint()}, it was {fingerprint}",
             remedy="copy the same files to the same path on each machine, or open them anew",
         )

@@ -35,7 +35,8 @@ def matching_records(
             raise SpecError(
                 f"filter of a mask, with fields={fields!r}",
                 cause="fields are for a function",
-                remedy="leave fields out, or pass a function: source.filter(lambda fields: ..., fields=...)",
+                remedy="leave fields out, or pass a function: source.filter(lambda fields: ..., "
+                "fields=...)",
             )
         return np.flatnonzero(
             _mask(keep, len(source), f"source.filter of a source of {len(source)} records")
@@ -65,8 +66,8 @@ def _names(source: Readable, fields: Any) -> tuple[str, ...]:
         raise SpecError(
             f"source.filter of a function, with fields={fields!r}",
             cause="the fields that the function needs are read, and no others",
-            remedy=f"name them: source.filter(function, fields={(source.spec.names[-1],)!r}); there are "
-            f"{list(source.spec.names)}",
+            remedy=f"name them: source.filter(function, fields={(source.spec.names[-1],)!r}); "
+            f"there are {list(source.spec.names)}",
         )
     return tuple(source.spec[name].name for name in names)
 
@@ -104,9 +105,7 @@ def _num_bytes(source: Readable, names: tuple[str, ...], numbers: Indices) -> In
     total = np.full(numbers.size, fixed, np.int64)
     for share in source.resolve(numbers):
         if share.group in group_numbers and source.groups[share.group].layout is None:
-            total[... if share.rows is None else share.rows] += share.leaf.value_bytes(
-                share.numbers
-            )
+            total[share.index] += share.leaf.value_bytes(share.numbers)
     return total
 
 

@@ -26,8 +26,9 @@ def log_further_fields(
         further = [name for name in fields if name not in names]
         if further:
             log.warning(
-                "%s: %s has %s, which the first file, %s, has not: the records have no fields that the first file "
-                "lacks. fields=%s says that this is meant; to read them, open such files as a source of their own",
+                "%s: %s has %s, which the first file, %s, has not: the records have no fields that "
+                "the first file lacks. fields=%s says that this is meant; to read them, open such "
+                "files as a source of their own",
                 *(call, path, shorten(further), first, list(names)),
             )
             return

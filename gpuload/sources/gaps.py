@@ -128,7 +128,7 @@ class BadFiles:
         return [value if isinstance(result, FormatError) else result for result in results]
 
     def gaps(self, leaf: Leaf, records: Sequence[int], numbers: Sequence[int]) -> Leaf:
-        """Return a leaf whose records that are bad files cannot be read.
+        """Return a leaf that raises the errors of bad files for their records.
 
         Args:
             leaf: the other one, which may have anything in their place.

@@ -24,16 +24,15 @@ from gpuload.functions import call_function
 from gpuload.sources.base import Selected, Source
 from gpuload.sources.leaf import Indices
 from gpuload.sources.namecolumns import misplaced_value
-from gpuload.sources.names import (
+from gpuload.sources.namematch import (
     NameMatch,
-    RecordNames,
     agree_at_once,
     match,
     match_keys,
     match_parts,
     match_single,
-    misnumbered,
 )
+from gpuload.sources.names import RecordNames, misnumbered
 
 log = logging.getLogger("gpuload")
 NAME, PLACE = "name", "place"
@@ -60,7 +59,8 @@ def check_arguments(by: Any, missing: Any) -> None:
     if by is not None and not is_word and not callable(by):
         raise SpecError(
             f"by = {by!r}"[:200],
-            cause=f"it is {NAME!r}, {PLACE!r}, or a function from the name of a record to what is compared",
+            cause=f"it is {NAME!r}, {PLACE!r}, or a function from the name of a record to what is "
+            "compared",
             remedy=f"leave it out, or pass by={PLACE!r}, say",
         )
     if not isinstance(missing, str) or missing not in (RAISE, DROP):
@@ -72,7 +72,8 @@ def check_arguments(by: Any, missing: Any) -> None:
     if missing == DROP and is_word and by == PLACE:
         raise SpecError(
             f"missing = {DROP!r} with by = {PLACE!r}",
-            cause="records that are joined by place have no names that tell which of them is missing",
+            cause="records that are joined by place have no names that tell which of them is "
+            "missing",
             remedy="leave one of the two out",
         )
 
@@ -114,11 +115,11 @@ def by_name(sources: Sequence[Source], by: By, missing: str) -> Sequence[Source]
     first = sides[0]
     matches = [NameMatch(), *(_match(first, side, by) for side in sides[1:])]
     _check_matches(sides, matches, by, missing)
-    partner_sides = [number for number, result in enumerate(matches) if result.partners is not None]
-    if not partner_sides:
+    moves = [number for number, result in enumerate(matches) if result.partners is not None]
+    if not moves:
         return sources
     if len(sides) < len(sources) or any(source.endless for source in sources):
-        raise _order_error(sources, first, sides[partner_sides[0]], matches[partner_sides[0]])
+        raise _order_error(sources, first, sides[moves[0]], matches[moves[0]])
     return _in_order(sides, matches)
 
 
@@ -161,9 +162,9 @@ def _tell_of_order(side: Side) -> None:
     number = misnumbered(paths)
     if number and list(paths) == sorted(paths):
         log.warning(
-            "gl.zip: record i of the others stands beside record i of %s in the order of its names, which is not that "
-            "of their numbers: %s comes before %s; if they are in another order, list the files in theirs; "
-            "by='place' says that they are in this one",
+            "gl.zip: record i of the others stands beside record i of %s in the order of its "
+            "names, which is not that of their numbers: %s comes before %s; if they are in another "
+            "order, list the files in theirs; by='place' says that they are in this one",
             *(side.source._line(), side.names.text(number - 1), side.names.text(number)),
         )
 
@@ -178,13 +179,13 @@ def _check_columns(side: Side, sources: Sequence[Source]) -> None:
             continue
         if (wrong := misplaced_value(side.names, source)) is not None:
             raise SpecError(
-                f"gl.zip: record {wrong.record} of source {number} has {wrong.column} = {wrong.value!r}, and is joined "
-                f"with {side.describe(wrong.record)}",
-                cause=f"column {wrong.column!r} has the names of the files of source {side.number} in another order, "
-                "and a table knows no names: record i is joined with record i",
-                remedy=f"open the files in the order of the table: names = table.read(range(len(table)), "
-                f"fields={wrong.column!r})[{wrong.column!r}]; gl.images([f'photos/{{name}}' for name in names], "
-                f"labels=None); {PLACE_REMEDY}",
+                f"gl.zip: record {wrong.record} of source {number} has {wrong.column} = "
+                f"{wrong.value!r}, and is joined with {side.describe(wrong.record)}",
+                cause=f"column {wrong.column!r} has the names of the files of source {side.number} "
+                "in another order, and a table knows no names: record i is joined with record i",
+                remedy="open the files in the order of the table: names = "
+                f"table.read(range(len(table)), fields={wrong.column!r})[{wrong.column!r}]; "
+                f"gl.images([f'photos/{{name}}' for name in names], labels=None); {PLACE_REMEDY}",
             )
 
 
@@ -204,8 +205,8 @@ def check_files(call: str, first: Sequence[str], second: Sequence[str]) -> None:
     number = int(np.not_equal(result.partners, np.arange(len(first))).argmax())
     raise SpecError(
         f"{call}: {first[number]} and {second[number]} stand at one place",
-        cause=f"the name of the first is that of {second[int(result.partners[number])]}: the files of both sources "
-        "have the same names in another order",
+        cause=f"the name of the first is that of {second[int(result.partners[number])]}: the files "
+        "of both sources have the same names in another order",
         remedy="name the files of both in one order, as a list"
         + f"; {PLACE_REMEDY}" * (call == "gl.zip"),
     )
@@ -248,7 +249,7 @@ def _match(first: Side, side: Side, by: By) -> NameMatch:
 
 
 def _keys(side: Side, function: Callable[[str], Hashable]) -> list[Hashable]:
-    """Return what the user's function makes of each name."""
+    """Return the result of the user's function for each name."""
     keys = list[Hashable]()
 
     def note() -> str:
@@ -336,7 +337,8 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     is_equal = len(first.names) == len(side.names)
     if result.repeat:
         return SpecError(
-            f"gl.zip: two records of source {first.number} or {side.number} have the name {result.repeat}",
+            f"gl.zip: two records of source {first.number} or {side.number} have the name "
+            f"{result.repeat}",
             cause="records are joined by names, and each stands for one record",
             remedy="; ".join(
                 ["repeat records behind it: gl.zip(a, b).select(numbers)"]
@@ -350,11 +352,10 @@ def _error(first: Side, side: Side, result: NameMatch, by: By) -> SpecError:
     if result.lonely is not None and result.num_lonely:
         faults.append(_fault(side, result.lonely))
     has_some = result.num_missing < len(first.names)
+    cause = "the records are joined by what the function makes of their names"
     return SpecError(
         f"gl.zip: {', and '.join(faults)}",
-        cause="the records are joined by what the function makes of their names"
-        if callable(by)
-        else CAUSE,
+        cause=cause if callable(by) else CAUSE,
         remedy="; ".join(
             [DROP_REMEDY] * has_some
             + _function_remedy(first, side, by)
@@ -374,7 +375,8 @@ def _function_remedy(first: Side, side: Side, by: By) -> list[str]:
         if match_keys(first_keys, second_keys).is_exact:
             return [f"if these records belong together: gl.zip(..., by=lambda name: {text})"]
     return [
-        "gl.zip(..., by=function) with a function that returns one text for the names that belong together"
+        "gl.zip(..., by=function) with a function that returns one text for the names that belong "
+        "together"
     ]
 
 

@@ -78,7 +78,8 @@ def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
     if not dtype.itemsize:
         raise SpecError(
             f"field {field.name!r} of {dtype!r}",
-            cause="its elements have no bytes, and NumPy makes arrays of such a dtype with one byte or character each",
+            cause="its elements have no bytes, and NumPy makes arrays of such a dtype with one "
+            "byte or character each",
             remedy="leave the field out, or give it a length of at least 1",
         )
     if len(shape) > MOST_AXES:
@@ -90,7 +91,8 @@ def _part(field: Field, dtype: np.dtype[Any], offset: int, steps: Ints) -> Part:
     if math.prod(max(length, 1) for length in shape) * dtype.itemsize > LARGEST_RECORD_BYTES:
         raise SpecError(
             f"field {field.name!r} of {dtype} {shape} in a record",
-            cause=f"a record has at most {LARGEST_RECORD_BYTES} bytes, axes of length 0 not counted",
+            cause=f"a record has at most {LARGEST_RECORD_BYTES} bytes, axes of length 0 not "
+            "counted",
             remedy="cut records into smaller ones",
         )
     if 0 in shape or steps == element_strides(shape, dtype.itemsize):

@@ -35,8 +35,10 @@ def lengths_of(source: Source, name: str) -> Indices:
     if not (field.ragged or is_text) or field.encoded:
         raise SpecError(
             f"the lengths of field {name!r} ({field})",
-            cause="it is no field of which the first axis alone varies, so there is nothing to bring together",
-            remedy="name another field, or pass the lengths: gl.Buckets(numpy.array([3, 5, 4]), chunk=64)",
+            cause="it is no field of which the first axis alone varies, so there is nothing to "
+            "bring together",
+            remedy="name another field, or pass the lengths: gl.Buckets(numpy.array([3, 5, 4]), "
+            "chunk=64)",
         )
     count = len(source)
     sample = np.unique(np.linspace(0, max(count - 1, 0), min(count, LOOKED_AT)).astype(np.int64))
@@ -56,7 +58,9 @@ def lengths_of(source: Source, name: str) -> Indices:
         _read(source, name, numbers)
         for numbers in np.array_split(np.arange(count), -(-count // READ_RECORDS))
     ]
-    return np.concatenate(parts) if parts else exact
+    if parts:
+        return np.concatenate(parts)
+    return exact
 
 
 def _read(source: Source, name: str, numbers: Indices) -> Indices:
@@ -76,7 +80,5 @@ def _num_bytes(source: Source, field: Field) -> Indices | None:
     num_bytes = np.zeros(len(source), np.int64)
     for share in source.resolve(np.arange(len(source), dtype=np.int64)):
         if share.group == group:
-            num_bytes[slice(None) if share.rows is None else share.rows] = share.leaf.num_bytes(
-                share.numbers
-            )
+            num_bytes[share.index] = share.leaf.num_bytes(share.numbers)
     return num_bytes

@@ -40,9 +40,9 @@ AXES = ("HWC", "CHW", *VOLUMES)
 UINT8 = np.dtype(np.uint8)
 WITH = "with "  # before the name of a field of boxes
 FORMS = (
-    "a mark is 'encoded', 'HWC', 'CHW', 'DHWC' or 'DHW'; 'mask', 'masks' (one of each object), 'xyxy', 'xywh', "
-    "'cxcywh' (boxes) or 'xy' (points), in pixels, or 'normalized xyxy' in parts of the image's width and height; "
-    "'with boxes' of what has a row for each of the boxes"
+    "a mark is 'encoded', 'HWC', 'CHW', 'DHWC' or 'DHW'; 'mask', 'masks' (one of each object), "
+    "'xyxy', 'xywh', 'cxcywh' (boxes) or 'xy' (points), in pixels, or 'normalized xyxy' in parts "
+    "of the image's width and height; 'with boxes' of what has a row for each of the boxes"
 )
 
 
@@ -121,11 +121,14 @@ def _check_mask(field: Field, mark: str, kind: str) -> None:
 
 
 def _check_last_axis(field: Field, mark: str, count: int, cause: str, *, fits: bool) -> None:
-    """Raise ``SpecError`` if a field holds no numbers, or its last axis has not as many as needed."""
+    """Raise ``SpecError`` if a field holds no numbers, or its last axis has not as many as
+    needed."""
     if fits and field.dtype.kind in "iuf":
         return
     lengths = field.shape or (0,)
-    raise _mark_error(field, mark, cause, (*lengths[:-1], count) if lengths[-1] is None else None)
+    if lengths[-1] is None:
+        raise _mark_error(field, mark, cause, (*lengths[:-1], count))
+    raise _mark_error(field, mark, cause)
 
 
 def check_rows(spec: Spec) -> None:
@@ -135,36 +138,34 @@ def check_rows(spec: Spec) -> None:
             box_names = [boxes.name for boxes in spec if boxes.holds_boxes]
             raise SpecError(
                 f"mark({field.name}={field.mark!r})",
-                cause=f"{field.rows_of!r} is no field of boxes; those that are marked are {box_names}",
-                remedy=f"mark both: source.mark(boxes='xyxy', {field.name}='with boxes'), after gl.zip of sources",
+                cause=f"{field.rows_of!r} is no field of boxes; those that are marked are "
+                f"{box_names}",
+                remedy=f"mark both: source.mark(boxes='xyxy', {field.name}='with boxes'), after "
+                "gl.zip of sources",
             )
 
 
 def _unknown_mark(field: Field, mark: object) -> SpecError:
-    if isinstance(mark, str):
-        text = mark.lower()
-    else:
-        text = ""
-    likely = FORMATS.get(
-        text, text if text in KINDS else text.upper() if text.upper() in AXES else ""
-    )
-    if likely:
-        remedy = f"write source.mark({field.name}={likely!r})"
-    else:
-        remedy = "pass one of these texts"
+    text = str(mark)
+    marks = {**dict.fromkeys(KINDS), **dict.fromkeys(AXES)}
+    likely = FORMATS.get(text.lower(), "")
+    for word in (text.lower(), text.upper()):
+        likely = likely or word * (word in marks)
+    remedy = f"write source.mark({field.name}={likely!r})" if likely else "pass one of these texts"
     return SpecError(f"mark({field.name}={mark!r})"[:200], cause=FORMS, remedy=remedy)
 
 
 def _mark_error(field: Field, mark: str, cause: str, shape: Shape | None = None) -> SpecError:
-    """Return the error of a mark that does not fit; with a shape that would, where the last axis
+    """Return the error of a mark that does not fit; with a shape that would if the last axis
     varies."""
-    declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
+    remedy = "mark another field, or leave this mark out"
+    if shape:
+        cause = f"{cause}; the length of that axis is not known"
+        declared = f"{{{field.name!r}: ({field.dtype.name!r}, {shape})}}"
+        remedy = "declare it where the source is opened, "
+        remedy += f"gl.records(..., fields={declared}), say"
     return SpecError(
-        f"mark({field.name}={mark!r}): the field is {field}",
-        cause=f"{cause}; the length of that axis is not known" if shape else cause,
-        remedy=f"declare it where the source is opened, gl.records(..., fields={declared}), say"
-        if shape
-        else "mark another field, or leave this mark out",
+        f"mark({field.name}={mark!r}): the field is {field}", cause=cause, remedy=remedy
     )
 
 
@@ -281,7 +282,7 @@ class PaddedLeaf(Leaf):
     def unpack(self, numbers: Indices, raw: Ragged) -> list[Values]:
         """Return the images without the zeros behind them."""
         rows = self._rows(numbers, raw)
-        # By bytes, whose ``rstrip`` is one call of C; NumPy would look at each byte of every row.
+        # By ``bytes.rstrip``, one call of C; NumPy would look at each byte of every row.
         lengths = [len(row.tobytes().rstrip(b"\0")) for row in rows]
         return [Ragged.of([row[:length] for row, length in zip(rows, lengths, strict=True)], UINT8)]
 

@@ -1,10 +1,10 @@
 """Memory for records that are read: new, or lent by the step that reads them.
 
-    with lending(memory):        what this thread reads meanwhile goes to memory that ``memory`` gives
+    with lending(memory):        reads of this thread go to memory that ``memory`` gives
         step_room(num_bytes)     large: lent; small, or where nothing is lent: new
-    room(shape, dtype)           always new: for what outlives the step, a block in a cache, say
+    room(shape, dtype)           always new: for values that outlive the step, as a block in a cache
 
-Records that vary in length have no place in the slot of a step, whose size is known before it is
+Records that vary in length have no place in the slot of a step: its size is known before it is
 read. New memory of megabytes comes from the system and goes back to it each time, and the system
 clears every page of it: a third of the processor's time where records have megabytes. A step lends
 memory that was used before instead (`pipeline/ring.py`).
@@ -31,7 +31,7 @@ LARGE_BYTES = 1 << 18  # below that the C library keeps memory for the next requ
 
 
 class _Lender(threading.local):
-    """What is lent to the calling thread.
+    """Memory that is lent to the calling thread.
 
     Attributes:
         memory: lends; None: nothing is lent.
@@ -94,5 +94,6 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         raise TooLargeError(
             f"an array of {dtype} {shape}",
             cause=f"there is not so much memory: {error}",
-            remedy="read fewer records at once; a record that is too large has to be cut into several",
+            remedy="read fewer records at once; a record that is too large has to be cut into "
+            "several",
         ) from None

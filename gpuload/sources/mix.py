@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +48,11 @@ from gpuload.order import (
     num_rounds,
     permute,
 )
-from gpuload.sources.base import Composed, Source, names_module
+from gpuload.sources.base import Reordered, Source
 from gpuload.sources.compose import check_fields, concat
-from gpuload.sources.leaf import Indices, Share, starts_of
+from gpuload.sources.leaf import Indices, starts_of
 
-if TYPE_CHECKING:
-    from gpuload.sources.names import RecordNames
-
-BLOCK = 32  # numbers whose turns are shuffled
+BLOCK = 32  # numbers that have shuffled turns
 MOST_EPOCHS = (
     4  # of a part that are computed one after the other by the core; more at once by NumPy
 )
@@ -73,7 +70,7 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     Args:
         parts: sources and their weights, as a dict or a list of pairs; weights are relative, ``{a:
             7, b: 3}`` is the same. They are taken as they are written: 0.1 is one tenth.
-        seed: 0 to 2**64 - 1; which order each part has, and whose turn it is.
+        seed: 0 to 2**64 - 1; of the order of each part, and of the turns.
         num_records: of an epoch; by default as many as all parts have together.
 
     Raises:
@@ -86,14 +83,12 @@ def mix(parts: Parts, *, seed: int = 0, num_records: int | None = None) -> Mixed
     if num_records is not None:
         length = check_count("num_records", num_records, maximum=MAX_LENGTH)
     for number, (source, _) in enumerate(pairs):
+        cause, remedy = "it has no records to take", "leave it out"
+        if source.endless:
+            cause, remedy = "it is a mix or a sample itself", "give all parts to one gl.mix"
         if source.endless or not len(source):
-            raise SpecError(
-                f"gl.mix: part {number} is {source._line()}",
-                cause="it is a mix or a sample itself"
-                if source.endless
-                else "it has no records to take",
-                remedy="give all parts to one gl.mix" if source.endless else "leave it out",
-            )
+            part = f"gl.mix: part {number} is {source._line()}"
+            raise SpecError(part, cause=cause, remedy=remedy)
     sources, weights = [source for source, _ in pairs], [weight for _, weight in pairs]
     return Mixed(tuple(sources), tuple(weights), int(seed), length)
 
@@ -134,7 +129,7 @@ def _weight(number: int, weight: Any) -> Fraction:
     return Fraction(str(weight))
 
 
-class Mixed(Composed):
+class Mixed(Reordered):
     """Sources in stated proportions; made by ``gl.mix``."""
 
     endless = True
@@ -144,12 +139,12 @@ class Mixed(Composed):
     ) -> None:
         check_fields("gl.mix", parts, promote=False)
         try:
-            self._concatenation = concat(*parts)
+            concatenation = concat(*parts)
         except SpecError as error:
             raise SpecError(
                 error.what.replace("gl.concat", "gl.mix"), cause=error.cause, remedy=error.remedy
             ) from None
-        super().__init__(self._concatenation.groups, self._concatenation)
+        super().__init__(concatenation)
         self._mix_parts, self._weights, self._seed, self._length = parts, weights, seed, num_records
         self._turns = Turns(weights, seed)
         self._starts = starts_of([len(part) for part in parts])
@@ -167,16 +162,7 @@ class Mixed(Composed):
     def __len__(self) -> int:
         return self._length
 
-    def _resolve(self, numbers: Indices) -> list[Share]:
-        return self._concatenation.resolve(self._records(numbers))
-
-    def _record_names(self) -> RecordNames | None:
-        names = self._concatenation._record_names()
-        return names and names.select(
-            self._records(np.arange(min(len(self), names_module().MOST_NAMES), dtype=np.int64))
-        )
-
-    def _records(self, numbers: Indices) -> Indices:
+    def _inner(self, numbers: Indices) -> Indices:
         """Return the record of each number; records are counted over all parts, one part after the
         other."""
         owners, turns = self._turns.at(numbers)
@@ -189,9 +175,6 @@ class Mixed(Composed):
             )
         return records
 
-    def _where(self, number: int) -> str:
-        return self._concatenation.where(int(self._records(np.array([number], np.int64))[0]))
-
     def _digest(self) -> str:
         return self._digest_with(
             [str(weight) for weight in self._weights], self._seed, self._length
@@ -200,7 +183,7 @@ class Mixed(Composed):
 
 @dataclass(frozen=True)
 class Turns:
-    """Whose turn it is at each number, and how often it was before.
+    """The part that has its turn at each number, and how many turns it had before.
 
     Args:
         weights: of the parts.

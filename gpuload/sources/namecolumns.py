@@ -27,9 +27,12 @@ from gpuload.sources.leaf import Indices
 from gpuload.sources.names import RecordNames
 from gpuload.spec import Field
 
-FIRST = 16  # records whose values show whether a column may hold names
-SPREAD = 256  # records, spread over the source, whose values show whether these are in the order of the files
-SHARE = 0.9  # of the values of a column of names that are names of files: some files may have other names
+FIRST = 16  # records that show whether a column may hold names
+SPREAD = (
+    256  # records, from all of the source, that show whether names stand in the order of the files
+)
+# Of the values of a column of names that are names of files: some files may have other names
+SHARE = 0.9
 LONGEST = 4096  # characters of a path
 
 
@@ -107,13 +110,17 @@ def _places(names: RecordNames, values: dict[int, str]) -> dict[int, int] | None
     places = {number: number if number in beside else -1 for number in values}
     # Records may stand in several rows, if their order is that of the rows.
     if not values or len(beside) == len(values) or len(set(values.values())) < len(values):
-        return places if values and len(beside) >= least else None
+        if values and len(beside) >= least:
+            return places
+        return None
     rest = {number: text for number, text in values.items() if number not in beside}
     num_named = sum(bool(text) and names.contain(_stems(text)[-1]) for text in rest.values())
     if len(beside) + num_named < least:
         return None
     places |= _find(names, rest)
-    return places if sum(place >= 0 for place in places.values()) >= least else None
+    if sum(place >= 0 for place in places.values()) >= least:
+        return places
+    return None
 
 
 def _find(names: RecordNames, values: dict[int, str]) -> dict[int, int]:
@@ -136,7 +143,7 @@ def _base(stem: str) -> str:
 
 
 def _stems(text: str) -> Sequence[str]:
-    """Return what a text may be as a path without suffix: ``v1.2`` may have one, or none."""
+    """Return the forms of a text as a path without suffix: ``v1.2`` may have one, or none."""
     return text, os.path.splitext(text)[0]
 
 

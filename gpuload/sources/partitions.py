@@ -1,4 +1,4 @@
-"""Partitions: columns whose values are the names of the folders of files,
+"""Partitions: columns of values that are the names of the folders of files,
 ``year=2020/part-0.parquet``.
 
     names      ("year",)
@@ -35,7 +35,7 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
-from gpuload.sources.names import common_beginning
+from gpuload.sources.namecuts import common_beginning
 from gpuload.spec import Field, Layout, Part, Spec, list_of_names
 
 MISSING = "__HIVE_DEFAULT_PARTITION__"
@@ -60,7 +60,9 @@ class Partition:
         """int64, or object for text."""
         texts = {text for text in self.values if text is not None}
         is_whole = bool(texts) and all(self.number(text) is not None for text in texts)
-        return NUMBER if is_whole else np.dtype(object)
+        if is_whole:
+            return NUMBER
+        return np.dtype(object)
 
     @staticmethod
     def number(text: str | None) -> int | None:
@@ -81,6 +83,9 @@ class Partition:
             SpecError: a value is missing and there is no default, or the default does not fit.
         """
         dtype, values = self.dtype, list[Any](self.values)
+        kind, unset, example = "text", "''", "'?'"
+        if dtype == NUMBER:
+            kind, unset, example = "int64", "-1", "-1"
         try:
             if default is not None and dtype == NUMBER:
                 default = int(convert_default(default, dtype)[()])
@@ -89,16 +94,16 @@ class Partition:
         except (UnfitDefault, TypeError) as error:
             raise SpecError(
                 f"defaults: {self.name!r} has {default!r}",
-                cause=f"the names of folders are of {'int64' if dtype == NUMBER else 'text'}: {error}",
-                remedy=f"pass a value of that type: {{{self.name!r}: {-1 if dtype == NUMBER else repr('')}}}, say",
+                cause=f"the names of folders are of {kind}: {error}",
+                remedy=f"pass a value of that type: {{{self.name!r}: {unset}}}, say",
             ) from None
         for number, text in enumerate(values):
             if text is None and default is None:
                 raise SpecError(
                     f"{paths[number]}: the value of {self.name!r} is missing",
                     cause=f"its folder is {self.name}={MISSING}",
-                    remedy="say what stands for it: "
-                    f"{call}(..., defaults={{{self.name!r}: {-1 if dtype == NUMBER else repr('?')}}})",
+                    remedy="say the value that stands for it: "
+                    f"{call}(..., defaults={{{self.name!r}: {example}}})",
                 )
             if text is None:
                 values[number] = default
@@ -142,7 +147,8 @@ def partitions_of(
             raise SpecError(
                 f"{paths[values.index(None)]} lies in no folder {name}=...",
                 cause="such a folder is the value of a column, and each record has one",
-                remedy=f"open files with the same folders; or without such columns: {call}(..., partitions=[])",
+                remedy=f"open files with the same folders; or without such columns: {call}(..., "
+                "partitions=[])",
             )
         result.append(Partition(name, tuple(map(_value_of, present))))
     return tuple(result)

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from gpuload import rawdecode, signalsafe
 from gpuload.errors import RecordError, RowError, SpecError
 from gpuload.order import MAX_LENGTH
-from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers, fill, values
+from gpuload.sources.leaf import Fields, Group, Indices, Share, check_numbers
 from gpuload.sources.memory import room
+from gpuload.sources.shares import fill, values
 from gpuload.spec import Spec
 
 
@@ -86,7 +87,9 @@ def record_origin(source: Readable, number: int) -> tuple[str, int] | None:
     shares = source.resolve(record_numbers(source, [number]))
     origins = [share.leaf.origin(int(share.numbers[0])) for share in shares]
     places = [place for place in origins if place is not None]
-    return min(places) if len({file for file, _ in places}) == 1 else None
+    if len({file for file, _ in places}) == 1:
+        return min(places)
+    return None
 
 
 def record_numbers(source: Readable, indices: ArrayLike) -> Indices:

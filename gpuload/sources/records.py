@@ -5,7 +5,7 @@ Fields  where they are not given, record 0 is read when the source is made: an a
         varying length, a list of str that they are text of any length.
 Checks  each result is compared with the fields: names, number of records, dtypes, shapes. Arrays
         are not converted, but for the byte order. Lists of numbers, which have no dtype, become the
-        field's, where it holds them all; so does an empty list, whose further axes are the field's.
+        field's, where it holds them all; so does an empty list, with the further axes of the field.
 Access  one call for all records of a step that a thread reads at once. There are no raw bytes:
         `CallLeaf` says that records have none, and makes the values.
 """
@@ -75,26 +75,22 @@ def records(
             remedy="pass a whole number, as in gl.records(len(table), read)",
         )
     if not callable(read):
-        is_iterator = isinstance(read, Iterator)
-        raise SpecError(
-            f"gl.records with read={read!r}"[:200],
-            cause="it is a function that is given record numbers and returns a dict of arrays"
-            + ("; an iterator gives each record once, and in its own order" if is_iterator else ""),
-            remedy="store its records, and read from these: samples = list(iterator), gl.records(len(samples), "
-            'lambda numbers: {"x": [samples[number] for number in numbers]})'
-            if is_iterator
-            else "pass one; gl.arrays(x=array) is for arrays in memory",
-        )
+        cause = "it is a function that is given record numbers and returns a dict of arrays"
+        remedy = "pass one; gl.arrays(x=array) is for arrays in memory"
+        if isinstance(read, Iterator):
+            cause += "; an iterator gives each record once, and in its own order"
+            remedy = (
+                "store its records, and read from these: samples = list(iterator), "
+                "gl.records(len(samples), "
+                'lambda numbers: {"x": [samples[number] for number in numbers]})'
+            )
+        raise SpecError(f"gl.records with read={read!r}"[:200], cause=cause, remedy=remedy)
     if not isinstance(version, str):
         raise SpecError(
             f"version = {version!r}", cause="it is a text", remedy=f"pass {str(version)!r}"
         )
-    return RecordsSource(
-        int(length),
-        read,
-        _infer_spec(int(length), read) if fields is None else _spec_of(fields),
-        version,
-    )
+    spec = _infer_spec(int(length), read) if fields is None else _spec_of(fields)
+    return RecordsSource(int(length), read, spec, version)
 
 
 class RecordsSource(LeafSource):
@@ -128,7 +124,7 @@ class RecordsSource(LeafSource):
 
     def _digest(self) -> str:
         about = [
-            (field.name, field.dtype.str, field.shape, *([field.text] if field.text else []))
+            (field.name, field.dtype.str, field.shape, *filter(None, [field.text]))
             for field in self.spec
         ]
         # Not the function: its code may be the same for other data, and another for the same;
@@ -163,7 +159,8 @@ class CallLeaf(Leaf):
                 raise SpecError(
                     f"the function returned the fields {list(map(str, result))}",
                     cause=f"the fields are {list(self.spec.names)}",
-                    remedy="return the same fields for all records; without fields= record 0 says which",
+                    remedy="return the same fields for all records; without fields= record 0 says "
+                    "which",
                 )
             return [_values(field, result[field.name], numbers) for field in self.spec]
         except GpuloadError as error:
@@ -193,15 +190,14 @@ def _call(read: Reader, numbers: Indices) -> Mapping[str, Any]:
 
 def _list_records(numbers: Indices) -> str:
     listing = ", ".join(map(str, numbers[:MAX_RECORDS].tolist()))
-    return f"record{'s' * (numbers.size > 1)} {listing}" + (
-        f" and {numbers.size - MAX_RECORDS} others" if numbers.size > MAX_RECORDS else ""
-    )
+    rest = f" and {numbers.size - MAX_RECORDS} others" * (numbers.size > MAX_RECORDS)
+    return f"record{'s' * (numbers.size > 1)} {listing}{rest}"
 
 
 def _values(field: Field, value: Any, numbers: Indices) -> Values:
     """Return the values of a field from the function, checked; text as it is stored."""
     if field.text:
-        _check_count(field, len(value) if hasattr(value, "__len__") else None, numbers)
+        _check_count(field, value, numbers)
         return strings.pack(field, value)
     if isinstance(value, Ragged):
         value = list(value)
@@ -209,7 +205,7 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
         rows = [_as_field(field.dtype, field.shape, item) for item in value]
     else:
         array = _as_field(field.dtype, None, value)
-        _check_count(field, len(array) if array.ndim else None, numbers)
+        _check_count(field, array, numbers)
         if field.uniform:
             _check_row(field, array.dtype, array.shape[1:], numbers[0])
             # A view may be of memory that the function uses again, or that it changes later.
@@ -219,7 +215,7 @@ def _values(field: Field, value: Any, numbers: Indices) -> Values:
                 array_copy = array.copy()
             return np.ascontiguousarray(array_copy, field.dtype)
         rows = list(array)
-    _check_count(field, len(rows), numbers)
+    _check_count(field, rows, numbers)
     for row, number in zip(rows, numbers, strict=True):
         _check_row(field, row.dtype, row.shape, number)
     if field.uniform:
@@ -279,15 +275,23 @@ def _as_field(dtype: np.dtype[Any], shape: Shape | None, value: Any) -> Array:
         fits = np.isfinite(result) == np.isfinite(array)
     else:
         fits = result == array
-    return result if fits.all() else array
+    if fits.all():
+        return result
+    return array
 
 
-def _check_count(field: Field, count: int | None, numbers: Indices) -> None:
-    if count != numbers.size:
+def _check_count(field: Field, values: Any, numbers: Indices) -> None:
+    """Raise ``SpecError`` if there are not as many values as records."""
+    try:
+        count = str(len(values))
+    except TypeError:  # no list, or an array without axes
+        count = "no axis of"
+    if count != str(numbers.size):
         raise SpecError(
-            f"field {field.name!r} has {'no axis of' if count is None else count} records",
+            f"field {field.name!r} has {count} records",
             cause=f"the function was asked for {numbers.size}",
-            remedy="return an array with the records along its first axis, or a list of one value for each of them",
+            remedy="return an array with the records along its first axis, or a list of one value "
+            "for each of them",
         )
 
 
@@ -307,7 +311,7 @@ def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], numbe
             f"field {field.name!r} of record {int(number)} has dtype {dtype}, the field is {field}",
             cause="nothing is converted: numbers could become others, texts shorter",
             remedy=f"say {argument}"
-            + ("" if dtype.kind in "SU" else f", or return array.astype({field_dtype.str!r})"),
+            + f", or return array.astype({field_dtype.str!r})" * (dtype.kind not in "SU"),
         )
     fits = field.shape is None or (
         len(shape) == len(field.shape)
@@ -317,8 +321,8 @@ def _check_row(field: Field, dtype: np.dtype[Any], shape: tuple[int, ...], numbe
         raise SpecError(
             f"field {field.name!r} of record {int(number)} has shape {shape}, the field is {field}",
             cause="fields= or, without it, record 0 fixes the shape of a record",
-            remedy=f"return one shape, or None for an axis that varies: fields={{{field.name!r}: ({field_dtype.str!r}, "
-            f"{(None,) * len(shape)}), ...}}",
+            remedy=f"return one shape, or None for an axis that varies: fields={{{field.name!r}: "
+            f"({field_dtype.str!r}, {(None,) * len(shape)}), ...}}",
         )
 
 
@@ -348,10 +352,10 @@ def _field(name: Any, value: Any, numbers: Indices) -> Field:
         values = _array(value)
     field = _checked_field(name, values.dtype, values.shape[1:])
     if not is_list:
-        _check_count(field, len(values) if values.ndim else None, numbers)
+        _check_count(field, values, numbers)
         return field
     if len(value) != 1:
-        _check_count(field, len(value), numbers)
+        _check_count(field, value, numbers)
     if field.dtype.kind in "SU":  # those of other records may be longer
         if field.dtype.kind == "U":
             kind = "str"
@@ -414,7 +418,8 @@ def _dtype_and_shape(name: Any, about: Any) -> tuple[Any, Any]:
 def _no_fields(subject: str) -> SpecError:
     return SpecError(
         subject,
-        cause="it is a dict from name to dtype and shape of a record, or to the dtype of one number or text",
+        cause="it is a dict from name to dtype and shape of a record, or to the dtype of one "
+        "number or text",
         remedy='write it like {"image": ("u1", (None, None, 3)), "label": "i8"}',
     )
 

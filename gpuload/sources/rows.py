@@ -23,7 +23,6 @@ from gpuload.sources.filesource import FileSource, Opening
 from gpuload.sources.gaps import BadFiles
 from gpuload.sources.layouts import compact_layout, describe_layout
 from gpuload.sources.leaf import (
-    SCRATCH_BYTES,
     Bytes,
     Group,
     Indices,
@@ -34,6 +33,7 @@ from gpuload.sources.leaf import (
     put_rows,
     starts_of,
 )
+from gpuload.sources.shares import SCRATCH_BYTES
 from gpuload.sources.sourcefiles import SourceFiles
 from gpuload.spec import Layout
 from gpuload.storage import direct, open_storage
@@ -262,7 +262,7 @@ class RecordFiles(FileSource):
         )
 
     def _gaps(self, form: int, leaf: Leaf) -> Leaf:
-        """Return the leaf of a form, whose records that are bad files cannot be read."""
+        """Return the leaf of a form, which raises the errors of bad files."""
         bad = self._table.bad
         if not bad:
             return leaf
@@ -286,13 +286,11 @@ class RecordFiles(FileSource):
             return [Share(leaves[0], 0, numbers)]
         owners = self._owners(numbers)
         forms, inside = self._table.form_of[owners], numbers + self._shift[owners]
-        rows_of_forms = [
-            (form, np.flatnonzero(forms == form)) for form in np.unique(forms).tolist()
-        ]
-        return [
-            Share(leaves[form], 0, inside[rows], None if rows.size == numbers.size else rows)
-            for form, rows in rows_of_forms
-        ]
+        present = np.unique(forms).tolist()
+        if len(present) == 1:
+            return [Share(leaves[present[0]], 0, inside)]
+        rows_of_forms = [(form, np.flatnonzero(forms == form)) for form in present]
+        return [Share(leaves[form], 0, inside[rows], rows) for form, rows in rows_of_forms]
 
     def _owners(self, numbers: Indices) -> Indices:
         return np.searchsorted(self._starts, numbers, side="right") - 1

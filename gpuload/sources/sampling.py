@@ -4,7 +4,7 @@ Number n of a sample is record ``Weights.at(n)``, which depends on the weights, 
 alone. So a sample has no end, as a mix has none: in epoch e, record i is number ``e * len(sample) +
 i``, and each epoch has other records.
 
-Exact   Weights become whole numbers whose sum is below 2**62, the largest of them about ``2**62 /
+Exact   Weights become whole numbers with a sum below 2**62, the largest of them about ``2**62 /
         len(weights)``. A weight of 0 is never drawn. The draw is the upper half of the product of a
         random word and that sum.
 Cost    8 bytes a record, and a binary search for each number.
@@ -56,15 +56,17 @@ class Weights:
             raise SpecError(
                 f"weights of {array.dtype} {array.shape} for {length} records",
                 cause="each record has a weight, which is a number",
-                remedy="pass an array of as many numbers as records: 1 / numpy.bincount(labels)[labels], say",
+                remedy="pass an array of as many numbers as records: 1 / "
+                "numpy.bincount(labels)[labels], say",
             )
         exact = array.astype(np.float64)
         wrong = np.flatnonzero(~(np.isfinite(exact) & (exact >= 0)))
         if wrong.size or not exact.any():
+            subject = "all weights are 0"
+            if wrong.size:
+                subject = f"the weight of record {int(wrong[0])} is {array[wrong[0]]}"
             raise SpecError(
-                f"the weight of record {int(wrong[0])} is {array[wrong[0]]}"
-                if wrong.size
-                else "all weights are 0",
+                subject,
                 cause="a weight is a number of at least 0, and one of them is larger",
                 remedy="pass 0 for a record that is never drawn",
             )

@@ -40,7 +40,9 @@ class SourceFiles:
     def whole(self) -> tuple[Sequence[str], Sequence[int]]:
         """The files that were named, and the number of records of each; none if the source is not
         whole files."""
-        return ((), ()) if self.counts is None else (self.originals or self.paths, self.counts)
+        if self.counts is None:
+            return ((), ())
+        return (self.originals or self.paths, self.counts)
 
     def verify(self) -> Iterator[tuple[str, RecordError]]:
         """Yield file and error of each damage that reading records does not show."""

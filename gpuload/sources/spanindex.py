@@ -1,7 +1,7 @@
 """Span index: the offsets of the records of a file in a small file, so that the walk is done once.
 
-Layout   a file index (`fileindex.py`), whose content is int64 for each record the byte where it
-         begins, and where the last one ends, little-endian.
+Layout   a file index (`fileindex.py`) of int64: for each record the byte where it begins, and where
+         the last one ends, little-endian.
 Trust    that of a file index. A reader compares each record with its bounds, as far as its format
          says where it ends.
 """

@@ -94,8 +94,10 @@ class SpanLeaf(Leaf):
         if wrong.any():
             bad = int(wrong.argmax())
             raise FormatError(
-                f"the index of {self._paths[files[bad]]} says that a record lies at byte {offsets[bad]} to {ends[bad]}",
-                cause=f"the file has {self._sizes[files[bad]]} bytes, and a record at least {self._least}",
+                f"the index of {self._paths[files[bad]]} says that a record lies at byte "
+                f"{offsets[bad]} to {ends[bad]}",
+                cause=f"the file has {self._sizes[files[bad]]} bytes, and a record at least "
+                f"{self._least}",
                 remedy="remove the index (.NAME.gpuload-index beside the file); it is made anew",
             )
         return Extents(files, offsets, lengths)
@@ -159,7 +161,7 @@ def bounds_of(
 def walk_files(
     files: Files, title: str, look: Callable[[int, Show, Callable[[], None]], Result]
 ) -> list[Result]:
-    """Return what ``look`` finds in each file, while a line shows the progress.
+    """Return the results of ``look`` in each file, while a line shows the progress.
 
     Args:
         files: to walk through, by all cores, each core a file.

@@ -1,6 +1,6 @@
 """Zones: times with a time zone and times without one have no common meaning, and are not joined.
 
-"UTC" and "UTC"        the same instants, whatever zones the files name
+"UTC" and "UTC"        the same instants, under any zones that the files name
 "UTC" and "local"      an error: the zone of the second ones is not known
 ""                     a format does not say it, as arrays of NumPy: is joined with both
 """
@@ -32,9 +32,10 @@ def check_zones(parts: Iterable[tuple[str, Field]]) -> None:
             first = (title, field)
         elif field.zone != first[1].zone:
             raise SpecError(
-                f"{title} has {field}, {WORDS[field.zone]}, {first[0]} has it {WORDS[first[1].zone]}",
+                f"{title} has {field}, {WORDS[field.zone]}, {first[0]} has it "
+                f"{WORDS[first[1].zone]}",
                 cause="times with a zone are instants; which instants the others are is not known",
                 remedy="write those without a zone anew, with theirs, "
-                "pyarrow.compute.assume_timezone(column, 'UTC'), say; or open the files without the "
-                "column: fields=[...]",
+                "pyarrow.compute.assume_timezone(column, 'UTC'), say; or open the files without "
+                "the column: fields=[...]",
             )

@@ -2,7 +2,7 @@
 helps most.
 
 Rules are data: each is a cause, a test of figures, a finding in words, and a remedy. The first rule
-whose test is true gives the sentence; so a rule may assume that those above it are false. Figures
+with a true test gives the sentence; so a rule may assume that those above it are false. Figures
 come from the counters of a loader, facts about it, and the limits of the machine where they were
 measured.
 
@@ -23,7 +23,7 @@ SMALL_WAIT = 0.1  # of the loop: a faster loader gains no more
 SMALL_FILE_BYTES = (
     256 << 10
 )  # to open a file costs as much as to read so many bytes from a disk that is fast
-SMALL_BATCH_BYTES, SMALL_BATCH_S = 64 << 10, 2e-3  # batches whose fixed cost is most of their time
+SMALL_BATCH_BYTES, SMALL_BATCH_S = 64 << 10, 2e-3  # batches of mostly fixed cost
 MANY_PIXELS = 4  # times as many pixels are decoded as batches hold
 MOSTLY = 0.5
 THREADS_PER_CORE = (
@@ -38,7 +38,7 @@ class Facts:
 
     Attributes:
         num_threads: that it works with.
-        tunes_threads: True if the loader chooses their number by what it measures.
+        tunes_threads: True if the loader chooses their number by its measurements.
         num_cores: that this process may use.
         num_machine_cores: that the machine has.
         batch_size: records of a batch.
@@ -80,7 +80,8 @@ class Bottleneck:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.cause[:1].upper()}{self.cause[1:]}: {self.finding}; what helps most: {self.remedy}."
+        cause = f"{self.cause[:1].upper()}{self.cause[1:]}"
+        return f"{cause}: {self.finding}; what helps most: {self.remedy}."
 
 
 class Figures:
@@ -215,33 +216,25 @@ def _disk_finding(figures: Figures) -> str:
         order = "in random order"
     else:
         order = "in their order"
+    waits = f"{figures.waits_in_words}, {figures.blocked:.0%} of which waits for storage"
+    if not figures.is_clear:
+        waits += " or for a core, which this system does not tell apart"
+    rate = f"at {figures.read_rate / 1e6:,.0f} MB/s"
     if limit:
-        beside = f"; this storage gives {limit / 1e6:,.0f} MB/s of these files {order}"
-    else:
-        beside = ""
-    return (
-        f"{figures.waits_in_words}, {figures.blocked:.0%} of which waits for storage"
-        f"{'' if figures.is_clear else ' or for a core, which this system does not tell apart'}, at "
-        f"{figures.read_rate / 1e6:,.0f} MB/s{beside}"
-    )
+        rate += f"; this storage gives {limit / 1e6:,.0f} MB/s of these files {order}"
+    return f"{waits}, {rate}"
 
 
 def _disk_remedy(figures: Figures) -> str:
-    if figures.facts.shuffled:
-        blocks = ", or shuffle=gl.Blocks(...), which reads neighbours together"
-    else:
-        blocks = ""
-    facts = figures.facts
-    # a loader that tunes tries more by itself
-    if facts.tunes_threads:
-        count = 0
-    else:
-        count = THREADS_PER_CORE * facts.num_cores
-    if 0 < facts.num_threads < count:
-        side_by_side = f"num_threads={count} where the storage answers many reads at a time, as a network's does; else "
-    else:
-        side_by_side = ""
-    return f"{side_by_side}files on a faster disk, or source.cache(memory=...) if the records fit into memory{blocks}"
+    facts, count = figures.facts, THREADS_PER_CORE * figures.facts.num_cores
+    remedy = "files on a faster disk, or source.cache(memory=...) if the records fit into memory"
+    if facts.shuffled:
+        remedy += ", or shuffle=gl.Blocks(...), which reads neighbours together"
+    # A loader that tunes tries more threads by itself.
+    if not facts.tunes_threads and 0 < facts.num_threads < count:
+        network = "where the storage answers many reads at a time, as a network's does"
+        return f"num_threads={count} {network}; else {remedy}"
+    return remedy
 
 
 def _reader_finding(figures: Figures) -> str:
@@ -256,9 +249,14 @@ def _reader_finding(figures: Figures) -> str:
 def _reader_remedy(figures: Figures) -> str:
     facts, count = figures.facts, THREADS_PER_CORE * figures.facts.num_cores
     is_fixed = figures.waits_elsewhere and not facts.tunes_threads and 0 < facts.num_threads < count
+    threads = ""
+    if is_fixed:
+        threads = (
+            f"num_threads={count}, or leave num_threads= out: calls can wait side by side; or "
+        )
     return (
-        f"{f'num_threads={count}, or leave num_threads= out: calls can wait side by side; or ' if is_fixed else ''}"
-        "write the records once with gl.convert(source, ...), which are then read without Python; or have the "
+        f"{threads}write the records once with gl.convert(source, ...), which are then read without "
+        "Python; or have the "
         "function read all the numbers that it gets in one call"
     )
 
@@ -274,14 +272,20 @@ def _cores_remedy(figures: Figures) -> str:
     if facts.num_cores < facts.num_machine_cores:
         gap = facts.num_machine_cores - facts.num_cores
         return (
-            f"give this process more of the machine's cores, {gap} of which it may not use (docker --cpus, Slurm's "
+            f"give this process more of the machine's cores, {gap} of which it may not use "
+            "(docker --cpus, Slurm's "
             "--cpus-per-task, taskset, OMP_NUM_THREADS)"
         )
+    cache = "loader.cache(...), which does the work before the first random op once"
+    remedy = f"a machine with more cores, or {cache}"
     if facts.device in ("", "cpu"):
-        gpu = ", or a GPU to run the ops on"
-    else:
-        gpu = ""
-    return f"a machine with more cores, or loader.cache(...), which does the work before the first random op once{gpu}"
+        remedy += ", or a GPU to run the ops on"
+    return remedy
+
+
+def _limit_words(words: str, *rates: float) -> str:
+    """Return words about limits of this machine; "" where they were not measured."""
+    return words.format(*rates) if rates[-1] else ""
 
 
 RULES = (
@@ -295,27 +299,30 @@ RULES = (
         "pageable memory",
         lambda figures: figures.uploading > MOSTLY,
         lambda figures: (
-            f"{figures.uploading:.0%} of the loop copied batches to the GPU from memory that is not page-locked"
-            + (
-                f", at {figures.limits.pageable_bytes / 1e9:.1f} GB/s where page-locked memory gives "
-                f"{figures.limits.pinned_bytes / 1e9:.1f}"
-                if figures.limits.pinned_bytes
-                else ""
+            f"{figures.uploading:.0%} of the loop copied batches to the GPU from memory that is "
+            "not page-locked"
+            + _limit_words(
+                ", at {:.1f} GB/s where page-locked memory gives {:.1f}",
+                figures.limits.pageable_bytes / 1e9,
+                figures.limits.pinned_bytes / 1e9,
             )
         ),
         lambda figures: (
-            'gl.Loader(..., device="gpu"), which uploads from page-locked memory ahead of the training'
+            'gl.Loader(..., device="gpu"), which uploads from page-locked memory ahead of the '
+            "training"
         ),
     ),
     Rule(
         "slow consumer",
         lambda figures: figures.training >= 1 - SMALL_WAIT,
         lambda figures: (
-            f"training waited {figures.waiting:.1%} of the time for the loader, and its own steps took "
+            f"training waited {figures.waiting:.1%} of the time for the loader, and its own "
+            "steps took "
             f"{figures.training:.0%}"
         ),
         lambda figures: (
-            "a faster training step (mixed precision, compilation, another GPU); the loader needs no change"
+            "a faster training step (mixed precision, compilation, another GPU); the loader "
+            "needs no change"
         ),
     ),
     Rule(
@@ -325,19 +332,24 @@ RULES = (
             and (figures.handing_over > figures.waiting or not _is_special(figures))
         ),
         lambda figures: (
-            f"a batch of {figures.per_batch('records'):.0f} records has {figures.per_batch('bytes'):,.0f} bytes, and "
-            f"what every batch costs, {1e6 * figures.per_batch('loop_s'):,.0f} us, is most of the time"
+            f"a batch of {figures.per_batch('records'):.0f} records has "
+            f"{figures.per_batch('bytes'):,.0f} bytes, and "
+            f"what every batch costs, {1e6 * figures.per_batch('loop_s'):,.0f} us, is most of "
+            "the time"
         ),
         lambda figures: (
-            f"a larger batch_size than {figures.facts.batch_size or figures.per_batch('records'):.0f}"
+            "a larger batch_size than "
+            f"{figures.facts.batch_size or figures.per_batch('records'):.0f}"
         ),
     ),
     Rule(
         "audit",
         lambda figures: figures["audit_s"] > MOSTLY * figures["loop_s"],
         lambda figures: (
-            f"training waited {figures.waiting:.0%} of the time, and a thread made {figures['records_audited']:.0f} of "
-            f"{figures['records']:.0f} records again on the CPU in {figures['audit_s'] / figures['loop_s']:.0%} of it"
+            f"training waited {figures.waiting:.0%} of the time, and a thread made "
+            f"{figures['records_audited']:.0f} of "
+            f"{figures['records']:.0f} records again on the CPU in "
+            f"{figures['audit_s'] / figures['loop_s']:.0%} of it"
         ),
         lambda figures: "a smaller share, audit=1e-3 say",
     ),
@@ -349,32 +361,35 @@ RULES = (
             f"{figures['tensors_copied']:.0f} of which are copies"
         ),
         lambda figures: (
-            "fields that a framework takes without a copy: numbers, not text, each used by the training"
+            "fields that a framework takes without a copy: numbers, not text, each used by the "
+            "training"
         ),
     ),
     Rule(
         "slow link to the GPU",
         lambda figures: figures.gpu_upload > max(MOSTLY, figures.gpu_ops),
         lambda figures: (
-            f"training waited {figures.waiting:.0%} of the time, and uploads took {figures.gpu_upload:.0%} of it"
-            + (
-                f"; page-locked memory gives {figures.limits.pinned_bytes / 1e9:.1f} GB/s here"
-                if figures.limits.pinned_bytes
-                else ""
+            f"training waited {figures.waiting:.0%} of the time, and uploads took "
+            f"{figures.gpu_upload:.0%} of it"
+            + _limit_words(
+                "; page-locked memory gives {:.1f} GB/s here", figures.limits.pinned_bytes / 1e9
             )
         ),
         lambda figures: (
-            "smaller records: uint8 in the files and gl.ops.Cast on the GPU, only the fields that are needed"
+            "smaller records: uint8 in the files and gl.ops.Cast on the GPU, only the fields "
+            "that are needed"
         ),
     ),
     Rule(
         "slow GPU ops",
         lambda figures: figures.gpu_ops > MOSTLY,
         lambda figures: (
-            f"training waited {figures.waiting:.0%} of the time, and ops took {figures.gpu_ops:.0%} of the GPU's"
+            f"training waited {figures.waiting:.0%} of the time, and ops took "
+            f"{figures.gpu_ops:.0%} of the GPU's"
         ),
         lambda figures: (
-            "fewer or cheaper ops, or loader.cache(...), which does the work before the first random op once"
+            "fewer or cheaper ops, or loader.cache(...), which does the work before the first "
+            "random op once"
         ),
     ),
     Rule(
@@ -387,10 +402,12 @@ RULES = (
         "slow Python op",
         lambda figures: figures.largest == "python_ops",
         lambda figures: (
-            f"{figures.waits_in_words} ({', '.join(figures.facts.python_ops)}), and Python runs one thread at a time"
+            f"{figures.waits_in_words} ({', '.join(figures.facts.python_ops)}), and Python runs "
+            "one thread at a time"
         ),
         lambda figures: (
-            "an op of gl.ops in place of the function; or let it work on whole batches with NumPy (batch=True), or do "
+            "an op of gl.ops in place of the function; or let it work on whole batches with "
+            "NumPy (batch=True), or do "
             "it once with loader.cache(...)"
         ),
     ),
@@ -400,7 +417,8 @@ RULES = (
             figures.largest == "read" and 0 < figures.facts.own_file_bytes < SMALL_FILE_BYTES
         ),
         lambda figures: (
-            f"{figures.waits_in_words} files of {figures.facts.own_file_bytes / 1e3:,.1f} kB, one for each record"
+            f"{figures.waits_in_words} files of {figures.facts.own_file_bytes / 1e3:,.1f} kB, "
+            "one for each record"
         ),
         lambda figures: "put the records into a few large files once, with gl.convert(source, ...)",
     ),
@@ -418,11 +436,13 @@ RULES = (
             and figures.pixels >= MANY_PIXELS * figures.facts.output_pixels
         ),
         lambda figures: (
-            f"{figures.waits_in_words}, of {figures.pixels / 1e6:,.2g} million pixels each, where batches have "
+            f"{figures.waits_in_words}, of {figures.pixels / 1e6:,.2g} million pixels each, "
+            "where batches have "
             f"{figures.facts.output_pixels / 1e6:,.2g}"
         ),
         lambda figures: (
-            "store the images smaller once: gl.convert(loader, ...) behind Decode and Resize, or loader.cache(...)"
+            "store the images smaller once: gl.convert(loader, ...) behind Decode and Resize, or "
+            "loader.cache(...)"
         ),
     ),
     Rule(
@@ -440,7 +460,8 @@ RULES = (
             and 0 < figures.facts.num_threads < figures.facts.num_cores
         ),
         lambda figures: (
-            f"{figures.waits_in_words} of {_threads(figures.facts.num_threads)}, where {figures.facts.num_cores} cores "
+            f"{figures.waits_in_words} of {_threads(figures.facts.num_threads)}, where "
+            f"{figures.facts.num_cores} cores "
             "may be used"
         ),
         lambda figures: f"num_threads={figures.facts.num_cores}, or leave num_threads= out",
@@ -450,14 +471,11 @@ RULES = (
         lambda figures: figures.largest == "read",
         lambda figures: (
             f"{figures.waits_in_words} from memory, at {figures.read_rate / 1e6:,.0f} MB/s"
-            + (
-                f"; one thread copies {figures.limits.copy_bytes / 1e6:,.0f} MB/s here"
-                if figures.limits.copy_bytes
-                else ""
-            )
+            + _limit_words("; one thread copies {:,.0f} MB/s here", figures.limits.copy_bytes / 1e6)
         ),
         lambda figures: (
-            "smaller records: uint8 or float16 in place of float32, and only the fields that are trained on"
+            "smaller records: uint8 or float16 in place of float32, and only the fields that are "
+            "trained on"
         ),
     ),
     Rule("too few cores", lambda figures: True, _cores_finding, _cores_remedy),

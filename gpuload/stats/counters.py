@@ -1,6 +1,6 @@
 """Counters of a loader, each with the meaning of high and low values.
 
-Each thread adds to a tally of its own, without a lock; who reads the counters adds the tallies up.
+Each thread adds to a tally of its own, without a lock; a reader adds the tallies up.
 A count costs some tenths of a microsecond, so it is done per batch or per part of one, not per
 record.
 """
@@ -24,30 +24,44 @@ from gpuload.stats.trace import Trace
 MEANING = {
     "batches": "batches handed out",
     "records": "records handed out, without padding",
-    "records_replaced": "rows that hold another record in the place of a damaged one; loader.bad_records() lists them",
-    "records_skipped": "rows that are not valid since their record is damaged; loader.bad_records() lists them",
+    "records_replaced": "rows that hold another record in the place of a damaged one; "
+    "loader.bad_records() lists them",
+    "records_skipped": "rows that are not valid since their record is damaged; "
+    "loader.bad_records() lists them",
     "bytes": "bytes of the batches handed out",
     "loop_s": "seconds of the loops over batches, from the first request to the last batch",
-    "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the model",
-    "hand_over_s": "seconds of the caller on making batches, and tensors of them; high: larger batches cost less",
-    "idle_s": "seconds of threads without work, added over threads; high: the loader is ahead of the model",
-    "gpu_upload_s": "seconds of the GPU on uploads and raw decoding, by CUDA events at one batch in eight",
-    "gpu_ops_s": "seconds of the GPU on ops of the array executor; DALI's run on streams of its own",
+    "wait_s": "seconds that the caller waited for batches; near 0: the loader is ahead of the "
+    "model",
+    "hand_over_s": "seconds of the caller on making batches, and tensors of them; high: larger "
+    "batches cost less",
+    "idle_s": "seconds of threads without work, added over threads; high: the loader is ahead of "
+    "the model",
+    "gpu_upload_s": "seconds of the GPU on uploads and raw decoding, by CUDA events at one batch "
+    "in eight",
+    "gpu_ops_s": "seconds of the GPU on ops of the array executor; DALI's run on streams of its "
+    "own",
     "steps_ahead": "steps that may be made ahead, one count for each batch that was asked for",
     "steps_ready": "those of them that were ready at that moment",
-    "num_threads": "threads that do steps now; chosen by what was measured, unless num_threads= was passed",
-    "prefetch": "steps that are made ahead now; chosen by what was measured, unless prefetch= was passed",
+    "num_threads": "threads that do steps now; chosen by what was measured, unless num_threads= "
+    "was passed",
+    "prefetch": "steps that are made ahead now; chosen by what was measured, unless prefetch= "
+    "was passed",
     "fill": "steps_ready as a share of steps_ahead; near 1: the loader is ahead of the model",
-    "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: reading is the limit",
-    "ops_s": "seconds of threads on images and ops, added over threads; high beside read_s: the ops are the limit",
-    "slots_made": "reusable buffers allocated; stands still after the first steps unless batches are kept",
+    "read_s": "seconds of threads on reading records, added over threads; high beside ops_s: "
+    "reading is the limit",
+    "ops_s": "seconds of threads on images and ops, added over threads; high beside read_s: the "
+    "ops are the limit",
+    "slots_made": "reusable buffers allocated; stands still after the first steps unless batches "
+    "are kept",
     "slots_reused": "buffers used again without an allocation",
-    "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or expect a copy of each",
+    "batches_copied": "batches copied because the caller keeps many; drop batches earlier, or "
+    "expect a copy of each",
     "records_audited": "records made again on the CPU and compared, where audit= asks for it",
     "records_differing": "those of them that differ by more than their ops allow",
     "audit_s": "seconds of a thread on that; near loop_s: a smaller share in audit= costs less",
     "tensors_shared": "tensors handed to a framework without a copy",
-    "tensors_copied": "tensors that had to be copied for a framework: not aligned, not row-major, or a host type",
+    "tensors_copied": "tensors that had to be copied for a framework: not aligned, not "
+    "row-major, or a host type",
 }
 SUMS = {
     "read_s": ("read", "decode_raw"),
@@ -96,10 +110,12 @@ class Stats(Mapping[str, float]):
 
     def __sub__(self, before: Mapping[str, float]) -> Stats:
         counts = {name: count - before.get(name, 0) for name, count in self._counts.items()}
-        # A gauge has no difference: it is what it is now.
+        # A gauge has no difference: it stays as it is now.
         counts |= {name: self._counts[name] for name in GAUGES if name in self._counts}
+        if "fill" in counts:
+            counts["fill"] = fill(counts)
         return Stats(
-            {**counts, "fill": fill(counts)} if "fill" in counts else counts,
+            counts,
             self._facts,
             self._page,
         )
@@ -140,9 +156,8 @@ class Stats(Mapping[str, float]):
             limits: of this machine, as ``gpuload bench`` measures them; None where they are not
                 known.
         """
-        return find_bottleneck(
-            self._counts, Facts() if self._facts is None else self._facts(), limits
-        )
+        facts = Facts() if self._facts is None else self._facts()
+        return find_bottleneck(self._counts, facts, limits)
 
     def stage_limits(self, limits: Limits) -> dict[str, tuple[StageLimit, ...]]:
         """Return, by the name of each stage, the limits of the machine that stand beside it."""
@@ -226,17 +241,23 @@ class Stats(Mapping[str, float]):
         beside, lines, words = self.stage_limits(limits), [], 6 not in omissions
         for stage, row in zip((*self.stages, None), self.stage_rows(), strict=False):
             first = row[:6]
-            for limit in beside[stage.name] if stage is not None else ():
+            for limit in () if stage is None else beside[stage.name]:
                 rates = [_rate(value, limit.unit) for value in (limit.rate, limit.limit)]
                 line = (
                     f"{_line((*first[:5], rates[0]), omissions)} {rates[1]:>7} {limit.share:>5.0%}"
                 )
-                lines.append(f"{line}  {limit.words}" if words else line)
+                if words:
+                    line += f"  {limit.words}"
+                lines.append(line)
                 first = ("",) * 5
             if any(first):
                 lines.append(_line(first, omissions))
-        titles = f"{_line(STAGE_TITLES[:6], omissions)} {'limit':>7} {'of it':>5}{'  the machine' if words else ''}"
-        return [titles, *lines, ""] if lines else []
+        if not lines:
+            return []
+        titles = f"{_line(STAGE_TITLES[:6], omissions)} {'limit':>7} {'of it':>5}"
+        if words:
+            titles += "  the machine"
+        return [titles, *lines, ""]
 
     def stage_rows(self) -> list[tuple[str, ...]]:
         """Return texts for each stage, as `STAGE_TITLES` says; the last row is the idle time."""
@@ -266,7 +287,9 @@ class Stats(Mapping[str, float]):
 
     def _loop_lines(self, omissions: Sequence[int]) -> list[str]:
         lines = [_line(row, omissions) for row in (LOOP_TITLES, *self.loop_rows())]
-        return [*lines, ""] if len(lines) > 1 else []
+        if len(lines) == 1:
+            return []
+        return [*lines, ""]
 
     def loop_rows(self) -> list[tuple[str, ...]]:
         """Return texts for each part of the loop, as `LOOP_TITLES` says."""
@@ -309,8 +332,8 @@ class _Owner:
     """Lives as long as the thread that has it among its own variables."""
 
 
-class _Thread(threading.local):
-    """Of each thread: its tally, and what ends with the thread."""
+class _ThreadTally(threading.local):
+    """Of each thread: its tally, and an object that ends with the thread."""
 
     tally: dict[str, float] | None = None
     owner: _Owner | None = None
@@ -337,7 +360,7 @@ class Counters:
         self._counts: dict[str, float] = dict.fromkeys(
             (name for name in MEANING if name not in (*GAUGES, "fill")), 0
         )
-        self._thread = _Thread()
+        self._thread = _ThreadTally()
         self._tallies: list[tuple[weakref.ref[_Owner], dict[str, float]]] = []
         self._batches: deque[tuple[int, int]] = (
             deque()
@@ -349,11 +372,7 @@ class Counters:
 
     def add(self, **amounts: float) -> None:
         """Add to the named counters."""
-        self.add_amounts(amounts)
-
-    def add_amounts(self, amounts: Mapping[str, float]) -> None:
-        """Add to the counters that a mapping names."""
-        # Else they would pile up in a loop whose counters nobody reads.
+        # Else they would pile up in a loop that reads no counters.
         if len(self._batches) > MOST_WAITING:
             with self._lock:
                 self._add_batches()

@@ -1,7 +1,7 @@
 """Limits of a machine with the user's files, and how near the stages of a loader come to them.
 
-Storage         serves all threads together: beside its limit stands what the whole loop reads in a
-                second.
+Storage         serves all threads together: beside its limit stands the rate of the whole
+                loop.
 Memory, codec   are used by each thread by itself: beside their limits stands the rate of one
                 thread.
 Link            copies to the GPU while threads do other work: beside its limit stands the rate on
@@ -63,7 +63,7 @@ class StageLimit:
 
     @property
     def words(self) -> str:
-        """What the machine does at this limit, in a few words."""
+        """The work of the machine at this limit, in a few words."""
         return WORDS[self.name]
 
     def as_dict(self) -> dict[str, Any]:

@@ -62,8 +62,8 @@ class Stage:
         seconds: of all threads.
         share: of the time of all stages, 0 to 1, without that in which their threads had no core.
         fill: how full the queue behind it was, 0 to 1: the share of the steps made ahead that were
-            ready when the next one was asked for. Near 0, what comes behind it waits for it; near
-            1, it waits for what comes behind it.
+            ready when the next one was asked for. Near 0, the stage behind it waits for it; near
+            1, this stage waits for that one.
         bytes: that it read, or made; 0 where they are not counted.
         images: that it decoded.
         blocked: the share of the time in which its threads waited, for storage above all, 0 to 1;
@@ -205,8 +205,7 @@ class Watch:
 
 
 class _NoWatch(Watch):
-    """Of a thread whose time is not measured; all such threads share it, so that it holds
-    nothing."""
+    """Of threads without a measurement of their time, which share it: so it holds nothing."""
 
     __slots__ = ()
 
@@ -244,7 +243,7 @@ def watch() -> Watch:
 
 
 def usage() -> Usage:
-    """Return how long the calling thread ran and waited; what the system does not say is -1."""
+    """Return how long the calling thread ran and waited; -1 where the system does not say it."""
     if native is not None:
         return native.thread_usage()
     if THREAD is None:

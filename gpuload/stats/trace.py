@@ -50,11 +50,12 @@ class Trace:
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         folder = os.path.dirname(self.path)
         if os.path.isdir(self.path) or not os.access(folder, os.W_OK):
+            cause = f"nothing can be written to the folder {folder}"
+            if os.path.isdir(self.path):
+                cause = "it is a folder"
             raise FileError(
                 f"trace = {self.path!r}",
-                cause="it is a folder"
-                if os.path.isdir(self.path)
-                else f"nothing can be written to the folder {folder}",
+                cause=cause,
                 remedy="name a file in a folder that is there",
             )
         self._events: deque[Event] = (

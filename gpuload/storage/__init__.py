@@ -1,8 +1,9 @@
 """Storage: readers that copy bytes at (file, offset, length) into memory.
 
-`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores, `keptfile.py` checks the
-files that gpuload wrote itself; `manifest.py` lists files with all that opening them takes;
-`extents.py` has the meaning of all three, `files.py` the paths of files and the stamps of their opening.
+`maps.py` copies from guarded memory maps, `pread.py` reads, `remote.py` asks object stores,
+`keptfile.py` checks the files that gpuload wrote itself; `extents.py` has the meaning of all of
+them. `wildcards.py` finds the files that the user's words mean, `handles.py` opens them, `files.py`
+keeps their stamps, `manifest.py` lists them with all that opening them takes.
 """
 
 from __future__ import annotations

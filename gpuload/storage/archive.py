@@ -9,7 +9,7 @@ Checks  The directory lies right before its end and has the stated number of ent
 Takes   members as they are (stored) and deflated; others, and encrypted ones, are refused by name.
 Memory  the directory alone, of at most LARGEST_DIRECTORY_BYTES; of members, a piece at a time.
 Packed  an archive of one file is that file, packed, as gzip would have it: a table in
-        train.csv.zip, say. What macOS puts beside it (__MACOSX) does not count.
+        train.csv.zip, say. The folder __MACOSX, which macOS puts beside it, does not count.
 Source  PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5
 """
 
@@ -137,8 +137,10 @@ def members(pieces: Pieces) -> dict[str, ArchiveMember]:
     for member in _entries(pieces(offset, length), offset, refuse):
         if member.name in by_name:
             refuse(
-                f"two of its members are called {member.name!r}, of which numpy.load gives the last",
-                f"write it anew with this one: numpy.savez('new.npz', **dict(numpy.load({pieces.path!r})))",
+                f"two of its members are called {member.name!r}, of which numpy.load gives the "
+                "last",
+                "write it anew with this one: numpy.savez('new.npz', "
+                f"**dict(numpy.load({pieces.path!r})))",
             )
         by_name[member.name] = member
     if len(by_name) != num_entries:
@@ -173,7 +175,8 @@ def begin_of(pieces: Pieces, member: ArchiveMember) -> int:
     name = _decode_name(pieces(member.header_offset + LOCAL.size, num_name), flags)
     if method != member.method or (flags ^ member.flags) & ENCRYPTED or name != member.name:
         refuse(
-            f"its local header is that of {name!r} of method {method}, the directory says method {member.method}"
+            f"its local header is that of {name!r} of method {method}, the directory says method "
+            f"{member.method}"
         )
     # 4.4.4: bit 3 puts sizes and check sum behind the bytes; in the local header there are zeros.
     if flags & LATER:
@@ -186,13 +189,15 @@ def begin_of(pieces: Pieces, member: ArchiveMember) -> int:
     )
     if not sizes or crc != member.crc:
         refuse(
-            f"its local header says {packed_bytes} bytes that become {num_bytes} with the check sum {crc:08x}, "
-            f"the directory {member.packed_bytes}, {member.num_bytes} and {member.crc:08x}"
+            f"its local header says {packed_bytes} bytes that become {num_bytes} with the check "
+            f"sum {crc:08x}, the directory {member.packed_bytes}, {member.num_bytes} and "
+            f"{member.crc:08x}"
         )
     begin = member.header_offset + LOCAL.size + num_name + num_extra
     if begin + member.packed_bytes > member.after:
         refuse(
-            f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at {member.after}"
+            f"its {member.packed_bytes} bytes from byte {begin} on overlap the part that begins at "
+            f"{member.after}"
         )
     is_same_size = member.packed_bytes == member.num_bytes
     if member.method == STORE:
@@ -290,15 +295,15 @@ def verify_pieces(
 
 
 def unpacking(path: str, names: Iterable[str] = ()) -> str:
-    """Return what to do about an archive of other files: the command that unpacks it, or what to
-    write of PyTorch's."""
+    """Return the remedy for an archive of other files: the command that unpacks it, or a program
+    for PyTorch's."""
     names, suffix = list(names), os.path.splitext(path)[1].lower()
     if OFFICE in names or suffix in OFFICE_SUFFIXES:
         return "it is a document of an office program: save its table as CSV, and open that"
     if any(name.endswith(PICKLE) for name in names) or suffix in TORCH_SUFFIXES:
         return (
-            "PyTorch wrote it, and its tensors are pickled: write them as arrays where torch is installed, "
-            f"numpy.save('x.npy', torch.load({path!r})['x'].numpy()) say"
+            "PyTorch wrote it, and its tensors are pickled: write them as arrays where torch is "
+            f"installed, numpy.save('x.npy', torch.load({path!r})['x'].numpy()) say"
         )
     return f"unpack it, and open the files: unzip {shlex.quote(path)} -d {shlex.quote(os.path.splitext(path)[0])}"
 
@@ -312,7 +317,7 @@ def first_name(head: bytes) -> str:
 
 
 def files_in(names: Iterable[str]) -> list[str]:
-    """Return the names of members that are files, without what macOS puts beside them."""
+    """Return the names of members that are files, without those that macOS puts beside them."""
     return [name for name in names if not name.endswith("/") and not name.startswith(MACS)]
 
 
@@ -374,7 +379,8 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
             end = begin + last + END.size + int.from_bytes(tail[last + 20 : last + 22], "little")
             refuse(
                 f"{pieces.size - end} bytes follow the end of the archive, or its end is damaged",
-                f"if they are not wanted, leave them out: head -c {end} {shlex.quote(pieces.path)} > new.npz",
+                f"if they are not wanted, leave them out: head -c {end} {shlex.quote(pieces.path)} "
+                "> new.npz",
             )
         if MAGIC.startswith(start):
             refuse(
@@ -399,9 +405,10 @@ def _directory(pieces: Pieces, refuse: Refuse) -> tuple[int, int, int]:
     # see different members.
     if offset + length != end:
         refuse(
-            f"its end says that its directory has {length} bytes from byte {offset} on, and it ends at byte {end}",
-            "it was cut short or changed, or begins with other bytes than those of the archive: copy it again, or "
-            "write it anew with numpy.savez",
+            f"its end says that its directory has {length} bytes from byte {offset} on, and it "
+            f"ends at byte {end}",
+            "it was cut short or changed, or begins with other bytes than those of the archive: "
+            "copy it again, or write it anew with numpy.savez",
         )
     if length > LARGEST_DIRECTORY_BYTES:
         refuse(
@@ -420,8 +427,8 @@ def _end_in(tail: bytes) -> int | None:
             tail[at + 20 : at + 22], "little"
         ) == len(tail):
             return at
-        # The four bytes may stand in the comment as well; only the record whose comment ends the
-        # file is the right one.
+        # The four bytes may stand in the comment as well; only the record with a comment up to the
+        # end of the file is the right one.
         at = tail.rfind(b"PK\5\6", 0, at + 3)
     return None
 
@@ -478,7 +485,8 @@ def _entries(raw: bytes, offset: int, refuse: Refuse) -> Iterator[ArchiveMember]
         at = begin + num_name + num_extra + num_comment
         if at > len(raw):
             refuse(
-                f"the last entry of its directory does not fit into it, which ends at byte {offset + len(raw)}"
+                "the last entry of its directory does not fit into it, which ends at byte "
+                f"{offset + len(raw)}"
             )
         if NONE32 in (num_bytes, packed_bytes, header):
             wide = _wide(extra)
@@ -528,8 +536,8 @@ def _with_bounds(
     for member, after in zip(in_place, afters, strict=False):
         if member.header_offset + LOCAL.size + member.packed_bytes > after:
             refuse(
-                f"member {member.name!r}, of {member.packed_bytes} bytes from byte {member.header_offset} on, overlaps "
-                f"the part that begins at byte {after}"
+                f"member {member.name!r}, of {member.packed_bytes} bytes from byte "
+                f"{member.header_offset} on, overlaps the part that begins at byte {after}"
             )
         bounded[member.name] = member._replace(after=after)
     return {name: bounded[name] for name in by_name}

@@ -1,7 +1,7 @@
 """Block cache: blocks of remote objects on a local disk, bounded in bytes, for all processes of a
 user.
 
-Layout   HOME/ab/ab12...-7 is block 7 of the object whose digest is ab12...: a head (magic, digest,
+Layout   HOME/ab/ab12...-7 is block 7 of the object with the digest ab12...: a head (magic, digest,
          number of the block, its bytes, checksum of the head), CRC-32C of each PAGE_BYTES of the
          block as uint32, and the bytes. HOME/parts has files that are being written, HOME/lock the
          bytes of all files, int64. Numbers are little-endian.
@@ -99,7 +99,7 @@ class Block:
     Attributes:
         digest: of the object.
         number: of the block in it.
-        num_bytes: BLOCK_BYTES, or what the object has left.
+        num_bytes: BLOCK_BYTES, or the rest of the object.
     """
 
     digest: bytes
@@ -278,7 +278,8 @@ class BlockCache:
             except FileError as error:
                 self._is_open_to_others = True
                 log.warning(
-                    "%s is not used any more; cause: %s; this process reads its blocks from their store",
+                    "%s is not used any more; cause: %s; this process reads its blocks from their "
+                    "store",
                     *(error.what.removesuffix(NO_PLACE), error.cause),
                 )
                 return False
@@ -331,8 +332,8 @@ class BlockCache:
             sum_file.seek(0)
             sum_file.write(SUM.pack(total + num_bytes))
             descriptor = open_new(part)
-            # At its full size from the start: whoever adds up the parts meanwhile counts what is
-            # still to come.
+            # At its full size from the start: a process that adds up the parts meanwhile counts the
+            # bytes that are still to come.
             os.truncate(descriptor if os.truncate in os.supports_fd else part, num_bytes)
             return descriptor
 
@@ -406,8 +407,8 @@ class BlockCache:
         if not self._is_off:
             self._is_off = True
             log.warning(
-                "%s takes no more blocks of remote files; cause: %s; this process reads the others from their store "
-                "in each epoch",
+                "%s takes no more blocks of remote files; cause: %s; this process reads the others "
+                "from their store in each epoch",
                 *(self._home, error.strerror or error),
             )
 

@@ -10,8 +10,7 @@ LONG_BYTES = 1 << 12  # below that a call costs as much as the sum
 
 
 def crc32(data: bytes | bytearray | memoryview, before: int = 0) -> int:
-    """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no
-    first part."""
+    """Return the checksum of bytes behind others with the checksum ``before``, 0 for none."""
     if (
         core.native is not None
         and len(data) >= LONG_BYTES

@@ -124,7 +124,7 @@ def key_of(files: Files, number: int, *details: object) -> str:
     path = files.paths[number]
     head = read_bytes(path, HEAD_BYTES)
     path = path_of(path)  # two links to one object, of two days, are one file
-    # Behind the reading: the head belongs to the file whose stamp goes into the digest.
+    # Behind the reading: the head belongs to the file that has the stamp in the digest.
     files.check(number)
     # not the inode: a copy of the folder keeps its derived files
     size, mtime_ns, _ = files.stamp(number)
@@ -144,8 +144,8 @@ def load_or_make(
     made first.
 
     Args:
-        places: absolute paths where it may be, the best first. One whose folder cannot be written
-            to, or has no space, or where something else stands, is passed over for the next.
+        places: absolute paths where it may be, the best first. A place is passed over for the next
+            if its folder cannot be written to or has no space, or if something else stands there.
         load: returns None for a wrong or a missing file; called with a path.
         make: writes the file to a path, a temporary one in the same folder. Its exceptions are not
             caught, but an ``OSError`` of Python's own counts as an error of writing; nothing is
@@ -222,7 +222,8 @@ def _locked(place: str, waits: Callable[[], None]) -> Iterator[bool]:
         try:
             is_alone = _waited_for(descriptor, place, waits)
             if is_alone and not _is_there(descriptor, path):
-                continue  # another process removed this file when it was done: the lock of a new file counts
+                # Another process removed this file when it was done: the lock of a new file counts
+                continue
             try:
                 yield is_alone
             finally:
@@ -312,8 +313,8 @@ def whole(place: str, *, is_alone: bool) -> Iterator[str]:
 def _remove_parts(place: str, own_suffix: str | None) -> None:
     """Remove the parts of processes that were killed while they wrote this file.
 
-    A lock keeps out the other processes of this machine, whose parts end in ``own_suffix``, but not
-    everywhere those of other machines that share the folder: parts that grew lately stay.
+    A lock keeps out the other processes of this machine (their parts end in ``own_suffix``), but
+    not everywhere those of other machines that share the folder: parts that grew lately stay.
     """
     home, name = os.path.split(place)
     part = re.compile(re.escape(name + PART) + "[0-9a-f]{8}-[0-9a-f]{8}")

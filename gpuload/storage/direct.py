@@ -48,8 +48,8 @@ def is_installed() -> bool:
 
 
 def is_readable(files: Files) -> bool:
-    """Return True if files can be read directly: those of this machine that hold what the user
-    stored in them."""
+    """Return True if files can be read directly: those of this machine that hold the bytes that the
+    user stored."""
     return not files.seals and not any_is_remote(files.paths)
 
 
@@ -144,7 +144,7 @@ class DirectReader:
         else:
             refusals = []
         finally:
-            # All of them, whatever failed: kvikio's threads write into ``out`` until each has
+            # All of them, also behind a failure: kvikio's threads write into ``out`` until each has
             # answered.
             waits = [
                 self._wait(files, *piece, answer)
@@ -204,5 +204,6 @@ def _unreadable(files: Files, number: int, offset: int, length: int, cause: str)
     return FileError(
         f"{length} bytes at byte {offset} of {files.paths[number]} cannot be read to the GPU",
         cause=f"kvikio: {cause}",
-        remedy="read by way of the host, without direct=True; or check the disk (dmesg) and cufile.log",
+        remedy="read by way of the host, without direct=True; or check the disk (dmesg) and "
+        "cufile.log",
     )

@@ -110,7 +110,7 @@ def check_arrays(extents: Extents, out: Bytes, begins: Int64s) -> tuple[Extents,
 
 
 def plain(extents: Extents) -> Extents:
-    """Return extents whose arrays are int64 of one axis and one length, in C order.
+    """Return extents with arrays of int64 of one axis and one length, in C order.
 
     Raises:
         SpecError: they have different lengths or several axes.
@@ -163,7 +163,7 @@ def check_inside(files: Files, extents: Extents) -> None:
 
 
 def check_places(files: Files, extents: Extents, out: Bytes, begins: Int64s) -> None:
-    """Check that the place of each extent, whose length is not negative, lies in ``out``.
+    """Check that the place of each extent lies in ``out``; no length is negative.
 
     Raises:
         RecordIndexError: one does not.
@@ -174,7 +174,7 @@ def check_places(files: Files, extents: Extents, out: Bytes, begins: Int64s) -> 
 
 
 def outside(files: Files, extents: Extents, number: int) -> RecordIndexError:
-    """Return the error for an extent that is outside of its file, or whose target is outside of the
+    """Return the error for an extent that is outside of its file, or has a target outside of the
     array."""
     file, offset, length = (
         int(array[number]) for array in (extents.files, extents.offsets, extents.lengths)

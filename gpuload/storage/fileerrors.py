@@ -1,4 +1,4 @@
-"""Errors of files: what the operating system says about a path, with a cause and a remedy."""
+"""Errors of files: answers of the operating system about a path, with a cause and a remedy."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from gpuload.errors import (
 )
 
 REMEDIES = {
-    errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, or close some",
-    errno.ENFILE: "close files in other processes: all of them together have as many open as the system allows",
+    errno.EMFILE: "let this process open more files: ulimit -n 4096 in the shell that starts it, "
+    "or close some",
+    errno.ENFILE: "close files in other processes: all of them together have as many open as the "
+    "system allows",
     errno.ELOOP: "remove the link that leads to itself",
     errno.ENAMETOOLONG: "give it a shorter name",
     errno.ESTALE: "mount the file server again: the file was replaced there",
@@ -39,9 +41,10 @@ def open_error(path: str, error: OSError) -> FileError:
         folder = os.path.dirname(path)
         if (link := _broken_link(path)) is not None:
             return MissingFileError(
-                f"{path} is missing" if link != path else f"{path} is a link to nothing",
+                f"{path} is a link to nothing" if link == path else f"{path} is missing",
                 cause=f"{link} is a link to {os.readlink(link)}, which is not there",
-                remedy="bring its target here, as dvc pull, git annex get or git lfs pull do, or remove the link",
+                remedy="bring its target here, as dvc pull, git annex get or git lfs pull do, or "
+                "remove the link",
             )
         if not signalsafe.is_folder(folder):
             cause = f"the folder {folder} is not there either"
@@ -98,8 +101,10 @@ def gzip_error(path: str, beginning: bytes) -> FormatError | None:
     target = path[:-3] if path.lower().endswith(".gz") else f"{path}.unpacked"
     return FormatError(
         f"{path} is compressed with gzip",
-        cause="records are read by their place in a file, which they do not have in a compressed one",
-        remedy=f"unpack it and open the result: gunzip -c {shlex.quote(path)} > {shlex.quote(target)}",
+        cause="records are read by their place in a file, which they do not have in a compressed "
+        "one",
+        remedy=f"unpack it and open the result: gunzip -c {shlex.quote(path)} > "
+        f"{shlex.quote(target)}",
     )
 
 
@@ -109,7 +114,8 @@ def irregular_file_error(path: str, mode: int) -> FileError:
         return DirectoryError(
             f"{path} is a directory",
             cause="files are needed here",
-            remedy=f"name its files, {os.path.join(path, '*')} say; or call gl.open, which finds out the format",
+            remedy=f"name its files, {os.path.join(path, '*')} say; or call gl.open, which finds "
+            "out the format",
         )
     return FileError(
         f"{path} is no regular file",

@@ -1,7 +1,7 @@
 """Files: files as they were when they were opened, each with a stamp by which a change is noticed.
 
-Stamps  size, time of modification and inode of each file; a file whose stamp is another one later
-        has changed.
+Stamps  size, time of modification and inode of each file; a file with another stamp later has
+        changed.
 Many    files of a manifest have their paths in arrays (`paths.py`), and no inodes, which differ
         between machines.
 Memory  three int64 numbers and a path a file; no file is kept open.
@@ -167,8 +167,8 @@ class Files:
 
         Args:
             number: of the file.
-            ahead_bytes: of an object, that may be asked for with a piece: for those who read from
-                place to place a few.
+            ahead_bytes: of an object, that may be asked for with a piece: for reads of a few bytes
+                here and there.
 
         Raises:
             ChangedFileError: the file changed, or is gone.
@@ -181,7 +181,7 @@ class Files:
         try:
             descriptor = os.open(self.paths[number], OPEN_FLAGS)
         except OSError as error:
-            # A file that changed or is gone is said to be that, whatever hinders the opening.
+            # A file that changed or is gone is reported as that, under any error of its opening.
             self.check(number)
             raise open_error(self.paths[number], error) from None
         try:
@@ -200,12 +200,10 @@ class Files:
             FileError: it cannot be opened.
         """
         with self.open_file(number) as handle:
-            yield cast(
-                BinaryIO,
-                objects.File(handle)
-                if isinstance(handle, objects.Reader)
-                else io.FileIO(handle, closefd=False),
-            )
+            if isinstance(handle, objects.Reader):
+                yield cast(BinaryIO, objects.File(handle))
+            else:
+                yield cast(BinaryIO, io.FileIO(handle, closefd=False))
             self.check_descriptor(number, handle)
 
     def check_descriptor(self, number: int, descriptor: Handle) -> None:
@@ -296,10 +294,9 @@ def are_remote(paths: Sequence[str]) -> NDArray[np.bool_]:
 
 def any_is_remote(paths: Sequence[str]) -> bool:
     """Return True if a path is a URL."""
-    folders = (
-        paths.folders.between(0, len(paths.folders)) if isinstance(paths, PackedPaths) else paths
-    )
-    return any(map(is_remote, folders))
+    if isinstance(paths, PackedPaths):
+        paths = paths.folders.between(0, len(paths.folders))
+    return any(map(is_remote, paths))
 
 
 def _spread(length: int, max_count: int) -> list[int]:

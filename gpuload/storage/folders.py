@@ -6,8 +6,8 @@ are values.
     saved/data-00000-of-00001.arrow  dataset_info.json  state.json    `datasets`: the files that state.json names
 
 Hidden     names that begin with ``_`` or ``.``, as Spark, Hive and Hadoop have it, also of folders.
-           Partitions folders ``name=value``, as Hive has them: each name is a column, and its
-           values are texts of URLs.
+Partitions folders ``name=value``, as Hive has them: each name is a column, and its values are texts
+of URLs.
 Refused    folders of several splits (train, test), which are tables of their own; folders of Delta
            Lake, Iceberg and Hudi, in which files of older versions lie, too.
 Source     https://spark.apache.org/docs/latest/sql-data-sources-parquet.html#partition-discovery
@@ -77,7 +77,7 @@ log = logging.getLogger("gpuload")
 
 @dataclass(frozen=True)
 class TableKind:
-    """A format whose files are parts of a table.
+    """A format of files that are parts of a table.
 
     Attributes:
         call: the reader, ``"gl.parquet"``.
@@ -178,14 +178,16 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
     if not parts:  # Hive names the files of a table 000000_0
         parts = [name for name in names if "." not in name.rpartition("/")[2]]
     if not parts:
+        cause = f"of its {len(names)} files none ends with {' or '.join(kind.suffixes)}"
+        remedy = "check the path"
+        if names:
+            cause += f"; the first is {names[0]}"
+            remedy = (
+                f"gl.open({folder!r}) finds out the format of its files; of a table whose files "
+                f"have other names, name these: {kind.call}({join(folder, names[0])!r})"
+            )
         raise MissingFileError(
-            f"{folder} holds no file of {kind.title}",
-            cause=f"of its {len(names)} files none ends with {' or '.join(kind.suffixes)}"
-            + (f"; the first is {names[0]}" if names else ""),
-            remedy=f"gl.open({folder!r}) finds out what it holds; of a table whose files have other names, name these: "
-            f"{kind.call}({join(folder, names[0])!r})"
-            if names
-            else "check the path",
+            f"{folder} holds no file of {kind.title}", cause=cause, remedy=remedy
         )
     if not kind.has_partitions and (
         inner := next((name for name in parts if "=" in name.rpartition("/")[0]), "")
@@ -207,7 +209,7 @@ def table_files(folder: str, kind: TableKind) -> list[str]:
 
 
 def find_kind(folder: str) -> TableKind | None:
-    """Return the one kind of table whose files a folder holds; None if there is none, or
+    """Return the one kind of table that a folder holds files of; None if there is none, or
     several."""
     try:
         names = [name.lower() for name in _names_below(folder)]
@@ -217,7 +219,9 @@ def find_kind(folder: str) -> TableKind | None:
     is_table = len(kinds) == 1 and all(
         name.endswith((*kinds[0].suffixes, *COMPANIONS)) for name in names
     )
-    return kinds[0] if is_table else None
+    if is_table:
+        return kinds[0]
+    return None
 
 
 def _names_below(folder: str) -> Iterator[str]:
@@ -269,8 +273,8 @@ def _check_versions(folder: str, name: str, names: Sequence[str]) -> None:
         title, remedy = FORMATS_OF_VERSIONS[name]
         raise SpecError(
             f"{folder} is a table of {title}",
-            cause="files of older versions lie in it, too, and its log, which says which files are the table, is not "
-            "supported",
+            cause="files of older versions lie in it, too, and its log, which says which files are "
+            "the table, is not supported",
             remedy=f"ask its library for the files of the version: {remedy}",
         )
 

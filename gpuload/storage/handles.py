@@ -27,7 +27,7 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
-Handle = int | objects.Reader  # an open file: its descriptor, or what reads an object
+Handle = int | objects.Reader  # an open file: its descriptor, or the reader of an object
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 NUM_THREADS = 4  # that open files while storage is slow
@@ -76,7 +76,7 @@ def open_regular(path: str) -> int:
 
 
 def open_handle(path: str) -> Handle:
-    """Return what `read_at` reads a file by; `close_handle` closes it."""
+    """Return the handle of a file for `read_at`; `close_handle` closes it."""
     if is_remote(path):
         return objects.Reader(path, objects.look(path, 0)[0])
     return os.open(path, OPEN_FLAGS)

@@ -3,7 +3,7 @@ leaves them out.
 
 Hidden  names that begin with a dot: ``.ipynb_checkpoints``, ``.thumbnails``, ``._0.png`` of a Mac.
 System  folders of a file system, a file server or an archiver. They hold small copies of images
-        (``@eaDir``), removed files, or what only the system may read (``lost+found``).
+        (``@eaDir``), removed files, or folders for the system alone (``lost+found``).
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ def inflate_file(files: Files, number: int, kind: str) -> Iterator[tuple[int, by
                     ) from None
                 at += len(chunk) - len(stream.unused_data)
             # Zero bytes behind a stream are padding, as tapes and block devices leave it. Behind
-            # them the file ends, or the next stream begins, whose header is checked: zlib's error
-            # for other bytes would not name their place.
+            # them the file ends, or the next stream begins. Its header is checked here: zlib's
+            # error for other bytes would not name their place.
             step = FIRST_BYTES
             while at < size and not (rest := read(step).lstrip(b"\0")):
                 at, step = min(at + step, size), IN_BYTES
@@ -152,12 +152,9 @@ def inflate_block(data: memoryview, most_bytes: int) -> bytes:
         zlib.decompressobj().decompress(data, most_bytes)
         raise zlib.error(*error.args) from None
     if not stream.eof:
-        is_long = len(content) == most_bytes
-        raise EOFError(
-            f"it unpacks to more than {most_bytes - 1} bytes"
-            if is_long
-            else "its bytes end too early"
-        )
+        if len(content) == most_bytes:
+            raise EOFError(f"it unpacks to more than {most_bytes - 1} bytes")
+        raise EOFError("its bytes end too early")
     return content
 
 
@@ -225,9 +222,10 @@ def too_large(subject: str, packed_bytes: int, num_bytes: int, *, unpack: str) -
     limit = limit_bytes(packed_bytes)
     return FormatError(
         f"{subject} has {packed_bytes} bytes, and unpacks to {num_bytes} or more",
-        cause=f"the limit is {limit} bytes: {limit // max(packed_bytes, 1)} times as many, where real data have about "
-        "100; files that are made to fill a disk or the memory have 1000",
-        remedy=f"if you trust it, set {EXPANSION}={LARGEST_EXPANSION}, or unpack it ({unpack}) and open the result",
+        cause=f"the limit is {limit} bytes: {limit // max(packed_bytes, 1)} times as many, where "
+        "real data have about 100; files that are made to fill a disk or the memory have 1000",
+        remedy=f"if you trust it, set {EXPANSION}={LARGEST_EXPANSION}, or unpack it ({unpack}) and "
+        "open the result",
     )
 
 
@@ -275,7 +273,8 @@ def _damage_error(
 def _garbage(path: str, kind: str, at: int, size: int) -> FormatError:
     cut_command = f"head -c {at} {shlex.quote(path)} > {shlex.quote(f'{path}.cut')}"
     return FormatError(
-        f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something else",
+        f"{path} goes on after its last {kind} stream: from byte {at} to {size} there is something "
+        "else",
         cause="bytes were added to it, or another stream begins there and is damaged",
         remedy=f"copy it again; if these bytes are not wanted, leave them out: {cut_command}",
     )

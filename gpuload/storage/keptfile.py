@@ -185,10 +185,10 @@ def open_kept_file(path: str, made_of: Any, *, eager: bool) -> KeptFile | None:
         if kept_file is None:
             return None
         seal = kept_file.seal
-        # The first block in any case: it has what readers of the content look at when they open it.
-        blocks = np.arange(
-            seal.checksums.size if eager else min(1, seal.checksums.size), dtype=np.int64
-        )
+        # The first block in any case: readers of the content look at it when they open the file.
+        blocks = np.arange(seal.checksums.size, dtype=np.int64)
+        if not eager:
+            blocks = blocks[:1]
         wrong = compare(descriptor, seal, blocks)
         if wrong is not None:
             _warn_of_block(path, seal, wrong)
@@ -365,7 +365,8 @@ def _damage_error(path: str, seal: Seal, block: int) -> ChangedFileError:
         os.unlink(path)
     return ChangedFileError(
         f"{path} is damaged between byte {block * BLOCK_BYTES} and {_block_end(seal, block)}",
-        cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else wrote to it",
+        cause="its bytes are not those that gpuload wrote: the disk is faulty, or something else "
+        "wrote to it",
         remedy="open the source again, which makes the file anew; check the disk (dmesg)",
     )
 
@@ -388,11 +389,9 @@ def compare(descriptor: Handle, seal: Seal, blocks: NDArray[np.int64]) -> int | 
             except OSError as error:  # a block that cannot be read is damaged
                 signalsafe.pass_on(error)
                 return int(part[0])
-            right = (
-                np.array(checksums_of(view[:num_read]), np.uint32)
-                if num_read == len(view)
-                else np.zeros(0)
-            )
+            right = np.zeros(0, np.uint32)
+            if num_read == len(view):
+                right = np.array(checksums_of(view), np.uint32)
             if right.size == part.size:
                 wrong = right != seal.checksums[part]
             else:
@@ -465,7 +464,8 @@ def _read_end(path: str, descriptor: int, made_of: Any) -> KeptFile | None:
 
 
 def read_end(descriptor: Handle, size: int) -> tuple[Seal, Any, Any]:
-    """Return the seal of a file of ``size`` bytes, its origin, and the values of ``KeptWriter.end``.
+    """Return the seal of a file of ``size`` bytes, its origin, and the values of
+    ``KeptWriter.end``.
 
     Raises:
         ValueError: the part behind the content is missing, damaged, or of no such file.

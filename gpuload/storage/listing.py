@@ -4,8 +4,8 @@ control characters.
 One such key has obstore refuse the page that it stands on, with the thousand others. So such a
 listing is asked for here, by plain requests, in the form of obstore's entries.
 
-Credentials  none where the user says so; of S3 the key of the environment, or what the user's
-             function returns, by which a request is signed; of Google and Azure a token of that
+Credentials  none where the user says so; of S3 the key of the environment, or the result of the
+             user's function, by which a request is signed; of Google and Azure a token of that
              function, or a SAS. With others the listing is refused, and the error names the key.
 
 Sources  https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
@@ -38,7 +38,7 @@ MOST_BYTES = 1 << 26  # of a page: a thousand keys of a kilobyte have a few MB
 def entries_of(
     url: str, prefix: str, delimiter: str, odd_key: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the objects, and the folders, whose keys begin with a prefix.
+    """Return the objects, and the folders, with keys that begin with a prefix.
 
     Args:
         url: of an object or folder of the store.
@@ -237,8 +237,8 @@ def _no_listing(url: str, odd_key: str) -> FileError:
     return FileError(
         f"{url} cannot be listed",
         cause=f"a key there is not supported by obstore: {odd_key}",
-        remedy="name the objects without wildcards, or copy that object to another key and delete it; "
-        "gl.Remote(..., credentials=function) lists such a bucket, too",
+        remedy="name the objects without wildcards, or copy that object to another key and delete "
+        "it; gl.Remote(..., credentials=function) lists such a bucket, too",
     )
 
 
@@ -249,7 +249,7 @@ def _query_of(query: Mapping[str, str]) -> str:
 
 
 def _ask(address: str, headers: Mapping[str, str]) -> Any:
-    """Return the root of the XML that an address answers, whose names have no namespace.
+    """Return the root of the XML that an address answers, with names without namespaces.
 
     Raises:
         OSError: the request fails; its text has the status, as obstore's errors have.

@@ -1,18 +1,19 @@
 """Manifests: the files of a source in one file, with all that opening them takes, so that none of
 them is touched.
 
-Layout   a kept file (`keptfile.py`), whose content is arrays: the paths of the files (`paths.py`),
+Layout   a kept file (`keptfile.py`) of arrays: the paths of the files (`paths.py`),
          folders below that of the manifest as seen from there; int64 ``[num_files, 3]`` with size,
-         time of modification in ns, and 0 or the digest of an object's ETag; and what the format
-         needs: counts, offsets. Names, dtypes and places of the arrays stand in its JSON, with
+         time of modification in ns, and 0 or the digest of an object's ETag; and the arrays of the
+         format: counts, offsets. Names, dtypes and places of the arrays stand in its JSON, with
          values of the format.
 Written  whole or not at all; under the name of a file that is no manifest nothing is written.
-Trust    the checksum finds damage. What a manifest says is compared with its own bounds, and places
-         with the sizes that it says; a file of another size or time is refused when it is first
-         read, so no byte beyond its end is touched.
+Trust    the checksum finds damage. The numbers of a manifest are compared with its own bounds, and
+         places with the sizes that it states; a file of another size or time is refused when it is
+         first read, so no byte beyond its end is touched.
 Hash     a manifest holds the fingerprint of the source, so that states saved with and without it
          are alike.
-Memory   the bytes of the manifest: 57 a file beside those of its name and what the format adds.
+Memory   the bytes of the manifest: 57 a file beside those of its name and those that the format
+         adds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ SUFFIX = ".manifest"
 ORIGIN = ["manifest", 1]
 DTYPES = ("|u1", "<u4", "<i8")
 ALIGN_BYTES = 64
-PIECE_BLOCKS = 256  # whose checksums a thread compares at a time
+PIECE_BLOCKS = 256  # that a thread compares with their checksums at a time
 SLASH, NUL = ord("/"), 0
 FILE_ARRAYS = ("folders", "folder_bounds", "folder_of", "names", "name_bounds", "stamps")
 Arrays = dict[str, NDArray[Any]]
@@ -54,7 +55,7 @@ class Manifest:
 
     Attributes:
         path: of the manifest.
-        format: whose files it lists.
+        format: of the files in the list.
         files: the files as they were when it was written.
         options: arguments that open them.
         about: values of the format; they come from the file, and its reader checks them.
@@ -69,7 +70,7 @@ class Manifest:
     arrays: Mapping[str, NDArray[Any]]
 
     def error(self, cause: str) -> FormatError:
-        """Return the error for a manifest that cannot be what gpuload wrote."""
+        """Return the error for a manifest that gpuload cannot have written."""
         return _error(self.path, cause)
 
     def array(self, name: str, dtype: str, *shape: int) -> NDArray[Any]:
@@ -129,8 +130,8 @@ def load(paths: Paths, form: str | None = None) -> Manifest | None:
 
 
 def call_of(paths: Paths) -> tuple[str, str, Mapping[str, Any]] | None:
-    """Return path, format and options of the manifest that a path names, whose end alone is read;
-    None for others.
+    """Return path, format and options of the manifest that a path names, from its end alone; None
+    for others.
 
     Raises:
         FormatError: it is no manifest, or its end is damaged.
@@ -206,7 +207,7 @@ def _read(path: str) -> tuple[NDArray[np.uint8], Any]:
 
 
 def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
-    """Return a manifest whose arrays and paths are sound."""
+    """Return a manifest with sound arrays and paths."""
     names = ("format", "fingerprints", "options", "about", "arrays")
     kinds = (str, dict, dict, dict, list)
     if not isinstance(about, dict) or not all(
@@ -240,7 +241,7 @@ def _parse(path: str, content: NDArray[np.uint8], about: Any) -> Manifest:
     # In float64: a sum of int64 could run over, and look small again.
     if int(stamps[:, 0].min()) < 0 or float(stamps[:, 0].sum(dtype=np.float64)) >= 2.0**62:
         raise draft.error("the size of a file is negative, or that of all together beyond any disk")
-    # without the signature of a link, whose rights are those of this object alone
+    # without the signature of a link, which gives rights on this object alone
     base = path_of(path)
     base = base[: base.rfind("/") + 1]
     places = [
@@ -283,7 +284,7 @@ def _array_of(path: str, content: NDArray[np.uint8], entry: Any) -> tuple[str, N
 
 
 def _texts(manifest: Manifest, name: str, bounds_name: str) -> Texts:
-    """Return texts of a manifest, whose bounds are checked."""
+    """Return texts of a manifest, with checked bounds."""
     payload, bounds = manifest.array(name, "|u1", -1), manifest.array(bounds_name, "<i8", -1)
     ascends = (
         bounds.size > 0
@@ -306,7 +307,8 @@ def _error(path: str, cause: str) -> FormatError:
     return FormatError(
         f"{path} is no manifest that can be used",
         cause=cause,
-        remedy="make it anew: gpuload index, or source.index(path); files of other kinds must not end in .manifest",
+        remedy="make it anew: gpuload index, or source.index(path); files of other kinds must not "
+        "end in .manifest",
     )
 
 
@@ -340,11 +342,13 @@ def write(
     if any(seal is not None for seal in files.seals):
         raise SpecError(
             f"a manifest of {files.names[0]}",
-            cause="compressed files are read from copies in the cache folder, whose places a manifest cannot tell",
+            cause="compressed files are read from copies in the cache folder, whose places a "
+            "manifest cannot tell",
             remedy="unpack the files, and index these",
         )
-    for number in np.flatnonzero(are_remote(files.paths)) if any_is_remote(files.paths) else ():
-        check_shareable(files.paths[int(number)], "a manifest of")
+    if any_is_remote(files.paths):
+        for number in np.flatnonzero(are_remote(files.paths)).tolist():
+            check_shareable(files.paths[number], "a manifest of")
     if signalsafe.exists(path, follow=False) and not keptfile.is_ours(path):
         raise FileError(
             f"{path} is there already",
@@ -352,7 +356,7 @@ def write(
             remedy="choose another name, or move it away",
         )
     try:
-        # 0o666, less the umask: a manifest is for all who may read the files, unlike what lies in
+        # 0o666, less the umask: a manifest is for all readers of the files, unlike the content of
         # the cache folder.
         with (
             derivedfiles.whole(path, is_alone=False) as part,

@@ -5,9 +5,9 @@ Stamps     size, time of modification in whole seconds, and a digest of the ETag
            them, too: an object that was listed is not asked for once more when it is opened.
 Lengths    an answer that has fewer bytes than were asked for is asked for again, as after a broken
            connection.
-Blocks     of objects whose URL carries a cache (`stores.Remote`, `blockcache.py`): a block is asked
-           for as a whole, once. An object without an ETag cannot be told from its successor, so it
-           is not stored.
+Blocks     of objects with a URL that carries a cache (`stores.Remote`, `blockcache.py`): a block is
+           asked for as a whole, once. An object without an ETag cannot be told from its successor,
+           so it is not stored.
 
 Source  RFC 9110 (ranges: section 14, ETag: section 8.8.3)
 """
@@ -76,7 +76,7 @@ PIECE_BYTES = 1 << 22  # of a request, at most
 # is LEAST_BYTES.
 CHUNK_BYTES = 1 << 16
 MOST_BYTES = 1 << 60  # of an object
-LAST_S = (2**63 - 1) // 1_000_000_000  # whose nanoseconds an int64 holds, 2262
+LAST_S = (2**63 - 1) // 1_000_000_000  # the last one with nanoseconds that an int64 holds, in 2262
 log = logging.getLogger("gpuload")
 entries_of = lazy.function("gpuload.storage.listing", "entries_of")
 
@@ -116,7 +116,7 @@ def _url_of(place: Place, remote: Remote, entry: Any) -> ObjectURL:
     """Return the URL of an object of a listing.
 
     Raises:
-        SpecError: its key ends in what names a version of another object in URLs.
+        SpecError: its key ends as the name of a version of another object does in URLs.
     """
     url = ObjectURL(f"{place.root}/{entry['path']}", remote, _stamp(entry))
     if "?" in url and place_of(url).version:
@@ -143,7 +143,7 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
-    """Return the objects whose keys begin with a prefix, which ends in a slash, and that fit,
+    """Return the objects that fit, with keys that begin with a prefix, which ends in a slash,
     sorted."""
 
     def entries() -> list[Any]:
@@ -167,7 +167,7 @@ def _below(url: str, prefix: str, fits: Callable[[Any], bool]) -> list[Any]:
 
 
 def _without_folders(url: str, entries: list[Any]) -> list[Any]:
-    """Return entries of a listing without those of folders: empty objects whose keys end in a
+    """Return entries of a listing without those of folders: empty objects with keys that end in a
     slash.
 
     obstore cuts the slash off; but no object has the key that is left.
@@ -182,7 +182,7 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
             return False
         except StoreError:  # each of the others would wait as long
             raise
-        except (FileError, SpecError):  # whoever reads it meets the error again
+        except (FileError, SpecError):  # the error comes again when the object is read
             pass
         return True
 
@@ -194,7 +194,9 @@ def _without_folders(url: str, entries: list[Any]) -> list[Any]:
     }
     # A folder may have an object of its name beside it.
     unique = {str(entry["path"]): entry for entry in entries if entry["path"] not in folders}
-    return list(unique.values()) if empty else entries
+    if empty:
+        return list(unique.values())
+    return entries
 
 
 def names_below(url: str) -> list[str]:
@@ -306,8 +308,8 @@ def look(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
 
 
 def look_at_listing(url: str, num_bytes: int) -> tuple[Stamp, bytes]:
-    """Return what `look` does; if a listing has the stamp of the object, no request is sent for the
-    stamp alone."""
+    """Return the result of `look`; if a listing has the stamp of the object, no request is sent for
+    the stamp alone."""
     if isinstance(url, ObjectURL):
         stamp = url.take_stamp()
     else:
@@ -462,7 +464,7 @@ def open_blocks(url: str, stamp: Stamp) -> CachedObject | None:
 
 
 class Reader:
-    """An object that is read by someone who takes it for an open file: pieces, mostly one behind
+    """An object that is read as an open file is: pieces, mostly one behind
     the other.
 
     The bytes behind a piece come with it, so that small pieces are not a request each.
@@ -534,7 +536,8 @@ class File(io.RawIOBase):
 @functools.cache
 def _warn_of_tags(root: str) -> None:
     log.warning(
-        "%s sends no ETags, by which a replaced object is known: its objects are not stored in the cache",
+        "%s sends no ETags, by which a replaced object is known: its objects are not stored in the "
+        "cache",
         root,
     )
 
@@ -591,8 +594,8 @@ def _stamp_of(size: int, time: datetime.datetime, tag: str) -> Stamp:
     if not 0 <= size < MOST_BYTES:
         raise ValueError(f"the server says that it has {size} bytes")
     tag = tag.strip('"')
-    # Servers write 1601 for a file without a time: beyond what an int64 holds of ns, all times are
-    # one.
+    # Servers write 1601 for a file without a time: beyond the nanoseconds of an int64, all times
+    # are one.
     time_s = min(max(int(time.timestamp()), -LAST_S), LAST_S)
     # Signed, since a stamp is a row of int64.
     if tag:

@@ -1,7 +1,7 @@
 """Packers: files that are one other file, packed: by gzip or zlib, or in a ZIP archive of one file.
 
 ZIP  is no packing of one file, as gzip is: an archive holds any number of them. So it is unpacked
-     only where the caller says that it is one file, and named as what it is elsewhere.
+     only where the caller says that it is one file, and named as an archive elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuload.storage.inflate import inflate_file, is_gzip
 
 ZIP, AUTO = "zip", "auto"
 EMPTY_ARCHIVE = b"PK\x05\x06"
-# Packers whose files are not unpacked here: how one of theirs begins, its name, and the command
+# Packers of files that are not unpacked here: how one of theirs begins, its name, and the command
 # that unpacks it.
 PACKERS = (
     (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
@@ -34,7 +34,7 @@ def packer_of(path: str, head: bytes, compression: str = AUTO, *, zip_remedy: st
         head: its first bytes, at least `inflate.HEAD_BYTES` where it has as many.
         compression: ``"auto"``: gzip is known by these bytes, and ZIP is an error. ``"zip"``: an
             archive of one file.
-        zip_remedy: what else to do about an archive than to unpack it.
+        zip_remedy: another remedy for an archive than to unpack it.
 
     Raises:
         FormatError: the file is a ZIP archive, and none was expected; or of a packer that is not

@@ -36,7 +36,8 @@ GAP_BYTES = 1000
 STRETCH_BYTES = 1 << 23  # read together at most, but for the last extent
 WILLNEED = getattr(os, "POSIX_FADV_WILLNEED", 0)
 SMALL_BYTES = 1 << 17  # longer extents are read to where they belong
-ITEM_BYTES = 64  # up to this mean length extents are copied byte by byte with one index, longer ones one by one
+# Up to this mean length extents are copied byte by byte with one index, longer ones one by one
+ITEM_BYTES = 64
 # asked for in one call: of a longer piece Linux reads the first read_ahead_kb (often 128) only
 PIECE_BYTES = 1 << 17
 # a gap between records that is read with them, rather than by one request more
@@ -82,8 +83,7 @@ class PositionedStorage:
             extents.lengths < SMALL_BYTES,
         )
         is_gap = (offsets[1:] - ends[:-1] > GAP_BYTES) | ~small[1:] | ~small[:-1]
-        # Cut at fixed places of the file: so a stretch needs no more memory than this, whatever is
-        # read.
+        # Cut at fixed places of the file: so a stretch never needs more memory than this.
         is_gap |= offsets[1:] // STRETCH_BYTES != offsets[:-1] // STRETCH_BYTES
         # Lists, once for all: each use of an element of an array would make an object of NumPy.
         to, lengths, numbers = (

@@ -49,7 +49,7 @@ def distrust(status: os.stat_result, owners: Sequence[int] = ()) -> str:
     """Return the reason why another user may have written to a file or folder; "" if only this user
     may.
 
-    A group whose number is that of its owner is the group of that user alone, as Linux
+    A group with the number of its owner is the group of that user alone, as Linux
     distributions have it.
 
     Args:
@@ -136,7 +136,7 @@ def is_left(path: str | os.PathLike[str], of_machine: str | None, process: str) 
             entries = [entry.path for entry in os.scandir(path)]
         else:
             entries = []
-        # What is dated in the future was written by a wrong clock.
+        # A date in the future is of a wrong clock.
         return (
             abs(
                 time.time() - max(os.lstat(entry).st_mtime for entry in [os.fspath(path), *entries])

@@ -6,8 +6,8 @@ Pieces      of a long extent, PIECE_BYTES each, are requests of their own, so th
             over many connections.
 Threads     of our own, objects.REQUESTS for each read; they wait for answers without the
             interpreter's lock.
-Memory      of the answers of one read: what was asked for, and the gaps. An extent alone goes to
-            its place at once.
+Memory      of the answers of one read: the bytes that were asked for, and the gaps. An extent alone
+            goes to its place at once.
 Blocks      of objects with a cache (`blockcache.py`): those that are missing there are asked for as
             a whole, neighbours together.
 Local       files among the objects are read as `pread.py` does.
@@ -91,15 +91,16 @@ class RemoteStorage:
         for (folder, limit_bytes), num_bytes in caches.items():
             if num_bytes > limit_bytes:
                 log.warning(
-                    "%s holds %d of the %d bytes of these files: in a whole shuffle a record costs a block of %d bytes "
-                    "each epoch; allow more (cache_bytes=), or use shuffle=gl.Blocks(1024, 16)",
+                    "%s holds %d of the %d bytes of these files: in a whole shuffle a record costs "
+                    "a block of %d bytes each epoch; allow more (cache_bytes=), or use "
+                    "shuffle=gl.Blocks(1024, 16)",
                     *(folder, limit_bytes, num_bytes, BLOCK_BYTES),
                 )
 
     def _way(self, number: int, path: str) -> int:
         if not is_remote(path):
             return LOCAL
-        # This makes the cache's folder: what is wrong with it is said when the source is opened.
+        # This makes the cache's folder: an error of it is raised when the source is opened.
         if objects.open_blocks(path, self.files.stamp(number)) is None:
             return RANGES
         return BLOCKS

@@ -2,7 +2,7 @@
 failed.
 
 Owner     Retries are made here alone; obstore sends each request once (`stores.py`).
-Progress  What came of an answer that broke off is kept, and the rest is asked for. As long as each
+Progress  The bytes of an answer that broke off are kept, and the rest is asked for. As long as each
           try brings LEAST_BYTES more, tries and time are counted anew: a slow link takes long, and
           is no error.
 Tries     MOST_TRIES without progress, and DEADLINE_S for them all, but two at least: the second one
@@ -16,8 +16,8 @@ Busy      A store that answers 503 or 429 gets a pause from all threads of this 
           after DEADLINE_S. How long the server asks to wait (Retry-After) does not come through
           obstore.
 Refusals  have the credentials read anew, once: they may have been replaced.
-Panics    obstore answers what its authors took for impossible by an exception that is no Exception.
-          It becomes an error of ours, as any other.
+Panics    obstore answers events that its authors took for impossible by an exception that is no
+          Exception. It becomes an error of ours, as any other.
 
 Sources  obstore 0.12; https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 """
@@ -49,16 +49,19 @@ FULL_SPEED = 64  # requests at a time, from which on a store counts as busy no m
 BUSY = (429, 503)
 # in the errors of obstore, which have no number of their own
 STATUS = re.compile(r"status code: (\d+)")
-METADATA = "169.254.169.254"  # asked for credentials where the environment has none, as machines in a cloud answer
+# Asked for credentials where the environment has none, as machines in a cloud answer
+METADATA = "169.254.169.254"
 NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 WRONG_REGION = re.compile(
-    "incorrectly configured region|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"
+    "incorrectly configured "
+    "region|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"
 )
 REGION = re.compile(r"<Region>([\w-]+)</Region>")
-# What obstore says of an answer whose headers it cannot use; the next one would be the same.
+# The error of obstore for an answer with headers that it cannot use; the next one would be the
+# same.
 UNSOUND = re.compile(
-    "(?i)invalid last modified|invalid content length|header missing|header not present|failed to parse value for"
-    "|non-ascii data|the server says|error following redirect"
+    "(?i)invalid last modified|invalid content length|header missing|header not present|failed to "
+    "parse value for|non-ascii data|the server says|error following redirect"
     "|(?:year|month|day|second) -?[0-9]+ is out of range|timestamp out of range"
 )
 ODD_KEY = re.compile("Encountered object with invalid path")
@@ -102,7 +105,7 @@ class Gate:
         time."""
         with self._lock:
             now_s = time.monotonic()
-            # Without its traceback, whose frames hold memory of the reads.
+            # Without its traceback: its frames hold memory of the reads.
             self.error, self._last_s = error.with_traceback(None), now_s
             if self.is_open:
                 self.is_open, self._since_s, self._width, self._under_way = (
@@ -132,7 +135,7 @@ class Gate:
         wait."""
         with self._lock:
             now_s = time.monotonic()
-            # Nobody asked for some time: what the store said then is old.
+            # No thread asked for some time: the answer of the store is old.
             self.is_open = (
                 self.is_open or now_s - max(self._last_s, self._until_s) > 2 * LONGEST_WAIT_S
             )
@@ -166,7 +169,7 @@ def request(
 
     Args:
         url: of the object.
-        function: sends the request; called again, it asks for what is missing.
+        function: sends the request; called again, it asks for the rest.
         num_bytes: returns how many bytes came so far, of all tries.
 
     Raises:
@@ -191,8 +194,8 @@ def request(
             result = function()
             is_answered = True
             return result
-        # Not Exception: a panic of Rust is none (`PANIC`). What is not obstore's goes on at once,
-        # Ctrl-C as well.
+        # Not Exception: a panic of Rust is none (`PANIC`). All that is not obstore's goes on at
+        # once, Ctrl-C as well.
         except BaseException as error:
             if not _is_of_store(error):
                 raise
@@ -212,8 +215,8 @@ def request(
                 else:
                     wait_s = _wait_s(tries)
                 is_late = tries > 1 and time.monotonic() + wait_s - begin_s > DEADLINE_S
-                # Python waits for its threads when it ends: it would wait for an answer that nobody
-                # wants any more.
+                # Python waits for its threads when it ends: it would wait for an answer that is not
+                # needed any more.
                 is_late |= threads.is_ending()
                 is_final = _is_final(error) or (is_refusal and has_new_login)
                 if tries >= MOST_TRIES or is_late or is_final:
@@ -222,8 +225,8 @@ def request(
             if is_counted:
                 gate.leave(is_answered)
         if failure is not None:
-            # It is raised here and not above, where its context would be obstore's error, whose
-            # text has the secrets of the URL. Its traceback has this frame, so that the frame must
+            # It is raised here and not above, where its context would be obstore's error, with the
+            # secrets of the URL in its text. Its traceback has this frame, so that the frame must
             # not have it: both would stay in memory.
             try:
                 raise failure
@@ -287,7 +290,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def _is_of_store(error: BaseException) -> bool:
-    """Return True for what obstore raises, and for a short answer; False for errors of ours and of
+    """Return True for errors of obstore, and for a short answer; False for errors of ours and of
     signal handlers."""
     if isinstance(error, GpuloadError):
         return False
@@ -333,7 +336,8 @@ def _error_for(url: str, error: BaseException, tries: int) -> FileError | EmptyR
         return FileError(
             f"{url} cannot be read",
             cause=f"obstore gave up: {_first_line(error)}",
-            remedy="check the URL, and what the environment and gl.Remote say of credentials, region and endpoint",
+            remedy="check the URL, and what the environment and gl.Remote say of credentials, "
+            "region and endpoint",
         )
     if isinstance(error, FileNotFoundError) or status_of(error) == 404:
         return _missing(url, error)
@@ -377,8 +381,9 @@ def _refusal(url: str, error: BaseException) -> UnreadableFileError:
         f"{url} may not be read",
         cause=_first_line(error),
         remedy="check the credentials in the environment (AWS_PROFILE or AWS_ACCESS_KEY_ID, "
-        "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, and what they allow; "
-        "gl.Remote(..., anonymous=True) reads a public bucket, requester_pays=True one that charges its readers",
+        "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME), that they have not expired, "
+        "and what they allow; gl.Remote(..., anonymous=True) reads a public bucket, "
+        "requester_pays=True one that charges its readers",
     )
 
 
@@ -390,7 +395,8 @@ def _failure(url: str, error: BaseException, tries: int) -> FileError:
         return FileError(
             f"{url} cannot be read: the bucket is in another region",
             cause=_first_line(error),
-            remedy=f'name it: gl.Remote("{place_of(url).root}/...", region="{name}"), or AWS_REGION={name}',
+            remedy=f'name it: gl.Remote("{place_of(url).root}/...", region="{name}"), or '
+            f"AWS_REGION={name}",
         )
     if isinstance(error, import_package("obstore.exceptions").NotSupportedError):
         remedy = "the server must answer ranges (RFC 9110, section 14): use another one, or copy the files to a disk"
@@ -421,7 +427,8 @@ def _busy_error(url: str, error: BaseException, busy_s: float) -> StoreError:
     return StoreError(
         f"{url} cannot be read: its server was busy for {busy_s:.0f} s",
         cause=_first_line(error),
-        remedy="read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try again later",
+        remedy="read with fewer processes at a time, or from gl.Remote(..., cache=folder), or try "
+        "again later",
     )
 
 
@@ -433,7 +440,7 @@ def _proxy(name: str) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an error of obstore says first; behind it stand the requests and Rust's own form
-    of the error."""
+    """Return the first line of an error of obstore; behind it stand the requests and Rust's own
+    form of the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]

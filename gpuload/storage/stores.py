@@ -1,7 +1,7 @@
-"""Stores: what the URL of an object means, how the user says that a store is read, and its client.
+"""Stores: the parts of the URL of an object, the user's settings of a store, and its client.
 
-Settings     `Remote`, whose URLs carry it along wherever they go, also to another process. What it
-             does not say comes from the environment, as the stores' own programs take it:
+Settings     `Remote`; its URLs carry it along everywhere, also to another process. All that it
+             leaves open comes from the environment, as the stores' own programs take it:
              credentials, region, endpoint, proxy.
 Links        A web address is read as it stands: its query, which may be a signature, and its login
              are sent, and are no part of the object's name. Texts have ``***`` in their place
@@ -43,7 +43,7 @@ SCHEMES = (*S3, *GOOGLE, *AZURE, *WEB)
 URL = re.compile(rf"({'|'.join(SCHEMES)})://([^/]+)(?:/(.*))?", re.DOTALL)
 VERSION = r"\?(?:versionId|versionid|generation)=([^?&=/]+)"
 SIGNED = r"(?is)\?(?:.*&)?(?:sig|signature|x-(?:amz|goog)-signature)="
-# What a signature adds to the query of a link; the rest says which object is meant.
+# The words that a signature adds to the query of a link; the rest says which object is meant.
 RIGHTS = (
     "(?i)x-amz-.*|x-goog-.*|signature|expires|awsaccesskeyid|googleaccessid|policy|key-pair-id|hash-algorithm"
     "|sig|se|st|sp|sr|sv|spr|sip|sdd|ses|si|ske|sks|skt|skv|skoid|sktid|saoid|suoid|scid|rsc.|token|access_token|auth"
@@ -53,9 +53,7 @@ RIGHTS = (
 AMBIGUOUS = "(?i)%2[fb]"
 CONTROL = "[\x00-\x1f\x7f]"
 ANSWER_S, CONNECT_S = 15.0, 10.0  # how long a server may say nothing, and how long connecting takes
-WHOLE_S = (
-    120.0  # of an answer that goes on and on: what came of it is kept, and the rest is asked for
-)
+WHOLE_S = 120.0  # of an answer that goes on and on: its bytes are kept, and the rest is asked for
 MOST_LINKS = 256  # links with a query that have a client, each with connections of its own
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 LEAST_CACHE_BYTES = 1 << 22
@@ -63,7 +61,7 @@ LEAST_CACHE_BYTES = 1 << 22
 _lock = threading.Lock()
 Key = tuple[str, "Remote", str, str]  # root, settings, query and login
 _clients: dict[Key, Any] = {}  # the one that was used last stands last
-_process: list[int] = []  # the process whose clients these are
+_process: list[int] = []  # the process of these clients
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,8 @@ class Remote:
 
     Args:
         urls: a URL, one with wildcards, or a list of these.
-        region: of the bucket (S3). None: ``AWS_REGION``, or what the store's own programs take.
+        region: of the bucket (S3). None: ``AWS_REGION``, or the setting of the store's own
+            programs.
         endpoint: the address of a server that answers as the store does,
             ``"https://minio.lab:9000"``.
         anonymous: True: requests are not signed, as public buckets allow.
@@ -156,7 +155,8 @@ class Remote:
         if int(self.cache_bytes) < LEAST_CACHE_BYTES:
             raise SpecError(
                 f"cache_bytes = {self.cache_bytes}",
-                cause=f"the cache holds blocks of a MiB, and at least {LEAST_CACHE_BYTES} bytes of them",
+                cause=f"the cache holds blocks of a MiB, and at least {LEAST_CACHE_BYTES} bytes of "
+                "them",
                 remedy="allow more, or leave cache= out",
             )
 
@@ -225,7 +225,8 @@ class Remote:
         if self.endpoint is not None and "@" in urllib.parse.urlsplit(self.endpoint).netloc:
             raise SpecError(
                 f"endpoint = {self.endpoint!r}",
-                cause="it has a login, and a store takes none: its requests are signed by credentials",
+                cause="it has a login, and a store takes none: its requests are signed by "
+                "credentials",
                 remedy="leave it out; the environment has credentials (AWS_ACCESS_KEY_ID), "
                 "or gl.Remote(credentials=function)",
             )
@@ -260,8 +261,8 @@ class ObjectURL(str):
         return url
 
     def take_stamp(self) -> Stamp | None:
-        """Return the stamp of the listing once; whoever asks later has to look at the object as it
-        is then."""
+        """Return the stamp of the listing once; later calls have to look at the object as it is
+        then."""
         stamp, self.stamp = self.stamp, None
         return stamp
 
@@ -329,8 +330,8 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The key, and what of a query says which object is meant: two links to an object have one
-        name."""
+        """The key, and the words of a query that say which object is meant: two links to an object
+        have one name."""
         return self.key + _without_rights(self.query)
 
 
@@ -373,8 +374,8 @@ def place_of(url: str) -> Place:
     ):
         raise SpecError(
             f"{url!r} as a path",
-            cause="keys with an empty part (//), with . or .. as a part, or with control characters are not supported: "
-            "obstore, which sends the requests, takes none",
+            cause="keys with an empty part (//), with . or .. as a part, or with control "
+            "characters are not supported: obstore, which sends the requests, takes none",
             remedy="copy the object to another key: aws s3api copy-object, or gcloud storage cp",
         )
     return place
@@ -403,7 +404,8 @@ def _web_place(url: str) -> Place:
     if is_redacted(query) or is_redacted(login):
         raise SpecError(
             f"{url} as a path",
-            cause="its signature or password was taken out: this is how gpuload shows and pickles such a URL",
+            cause="its signature or password was taken out: this is how gpuload shows and pickles "
+            "such a URL",
             remedy="pass the URL itself; in another process open the source there",
         )
     problem = remedy = ""
@@ -439,8 +441,8 @@ def _web_place(url: str) -> Place:
 
 
 def path_of(url: str) -> str:
-    """Return what says which object a URL means: without the login and the signature of a link; a
-    path as it is."""
+    """Return the part of a URL that says which object it means: without the login and the signature
+    of a link; a path as it is."""
     if "://" not in url:  # a path of this machine, of which there may be millions
         return url
     scheme, _, rest = url.partition("://")
@@ -466,7 +468,8 @@ def address(url: str) -> tuple[str, ...]:
 
 
 def check_shareable(url: str, purpose: str) -> None:
-    """Refuse a URL with a secret for what others may get: a file, or a task on another machine.
+    """Refuse a URL with a secret in a thing that others may get: a file, or a task on another
+    machine.
 
     Raises:
         SpecError: it has a login or a signature.
@@ -476,8 +479,10 @@ def check_shareable(url: str, purpose: str) -> None:
     if url.startswith("http") and ("?" in url or "@" in url) and has_secret(url):
         raise SpecError(
             f"{purpose} {url}",
-            cause="the link holds a password or a signature, and what others may get has no credentials",
-            remedy="name the objects by their store, s3://, gs:// or az://, whose credentials are in the environment",
+            cause="the link holds a password or a signature, and what others may get has no "
+            "credentials",
+            remedy="name the objects by their store, s3://, gs:// or az://, whose credentials are "
+            "in the environment",
         )
 
 
@@ -508,8 +513,10 @@ def client(url: str) -> Any:
         if _process[0] != os.getpid():
             raise FileError(
                 f"{place.root} in a process that was forked",
-                cause="its parent had read remote files before, and the threads that read them do not live here",
-                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork before the first read',
+                cause="its parent had read remote files before, and the threads that read them do "
+                "not live here",
+                remedy='start processes by spawn, multiprocessing.get_context("spawn"), or fork '
+                "before the first read",
             )
         key = place.root, remote, place.query, place.login
         client = _clients.pop(key, None)

@@ -80,7 +80,8 @@ def unpack_files(paths: Sequence[str], compression: str = "auto") -> list[Place]
         raw = next(number for number, head in enumerate(heads) if not is_gzip(head))
         raise FormatError(
             f"{files.paths[raw]} is not compressed with gzip",
-            cause=f"such a file begins with 1f 8b 08, this one with {heads[raw].hex(' ') or 'nothing: it is empty'}",
+            cause="such a file begins with 1f 8b 08, this one with "
+            f"{heads[raw].hex(' ') or 'nothing: it is empty'}",
             remedy="leave the compression out, or pass the right one",
         )
     return _copies(files, dict.fromkeys(range(len(files)), compression))

@@ -54,9 +54,13 @@ def as_folder(argument: Paths) -> str | None:
         return None
     if is_remote(os.fspath(argument)):
         url = os.fspath(argument)
-        return url if url.endswith("/") else None
+        if url.endswith("/"):
+            return url
+        return None
     path = os.path.abspath(os.path.expanduser(os.fspath(argument)))
-    return path if signalsafe.is_folder(path) else None
+    if signalsafe.is_folder(path):
+        return path
+    return None
 
 
 def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
@@ -73,8 +77,8 @@ def expand(paths: Paths, *, is_quiet: bool = False) -> list[str]:
             store (`Remote`), or a list of these. ``~`` is the home folder. A wildcard never means a
             directory, and no hidden file or one in a folder of the system (`hidden.py`) unless it
             has the same first character. The name of an existing file is no wildcard.
-        is_quiet: True: no warning of shards that are missing, for whoever passes the result to a
-            reader that looks for them itself.
+        is_quiet: True: no warning of shards that are missing, for a caller that passes the result
+            to a reader that looks for them itself.
 
     Raises:
         MissingFileError: a wildcard matches no file.
@@ -120,8 +124,8 @@ def warn_of_missing_shards(files: Sequence[str]) -> None:
         )
         if lost:
             log.warning(
-                "%d of %d shards are missing, the first is %s; their records are not read. Copy them, or rename the "
-                "others if this is meant",
+                "%d of %d shards are missing, the first is %s; their records are not read. Copy "
+                "them, or rename the others if this is meant",
                 *(len(lost), count, lost[0]),
             )
 
@@ -144,8 +148,8 @@ def expand_folders(paths: Paths, *, is_quiet: bool = False) -> list[str]:
     sorted.
 
     Args:
-        paths: as for ``expand``, but a wildcard means folders; other names are returned whatever
-            they are.
+        paths: as for ``expand``, but a wildcard means folders; other names are returned as they
+            are.
         is_quiet: as for ``expand``.
 
     Raises:
@@ -254,8 +258,9 @@ def check_named_once(paths: Sequence[str]) -> None:
                 f"{path} is named twice",
                 cause="two of the paths or wildcards mean the same file"
                 + (f", also as {before}" * (before != path)),
-                remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) are the different "
-                "ones, and source.select(numbers) of a source of these has a record for each of the paths",
+                remedy="name it once; files, numbers = numpy.unique(paths, return_inverse=True) "
+                "are the different ones, and source.select(numbers) of a source of these has a "
+                "record for each of the paths",
             )
 
 
@@ -264,12 +269,14 @@ def _matches(name: Path) -> list[str]:
     if isinstance(name, Remote):
         return [path for url in name.object_urls() for path in objects.names_of(url)]
     if not isinstance(name, (str, os.PathLike)) or not isinstance(os.fspath(name), str):
+        remedy = "pass a path, a string with wildcards, or a list of these"
+        if hasattr(name, "fingerprint"):  # a source
+            column = 'table.read(range(len(table)), "path")["path"]'
+            remedy = f"read the column of paths, and pass that: {column}"
         raise SpecError(
             f"{name!r} as a path",
             cause=f"a path is a str or a pathlib.Path, not {type(name).__name__}",
-            remedy='read the column of paths, and pass that: table.read(range(len(table)), "path")["path"]'
-            if hasattr(name, "fingerprint")
-            else "pass a path, a string with wildcards, or a list of these",
+            remedy=remedy,
         )
     text = os.path.expanduser(os.fspath(name))
     if is_remote(text):
@@ -296,8 +303,8 @@ def _check_text(text: str) -> None:
     if URL.match(text) and not signalsafe.exists(text, follow=False):
         raise SpecError(
             f"{text} as a path",
-            cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; files of this "
-            "machine are named by their path alone",
+            cause=f"it is a URL, and of those {', '.join(SCHEMES)} are read, with :// behind; "
+            "files of this machine are named by their path alone",
             remedy="copy the files to a local disk, or mount their storage, and pass that path",
         )
     check_name(text)
@@ -315,7 +322,8 @@ def check_name(text: str) -> None:
     except UnicodeEncodeError as error:
         raise SpecError(
             f"{text!r} as a path",
-            cause=f"character {error.start} is half of a surrogate pair, which no file's name can hold",
+            cause=f"character {error.start} is half of a surrogate pair, which no file's name can "
+            "hold",
             remedy="check how the name was decoded; os.fsdecode(...) keeps any name",
         ) from None
     if b"\0" in raw:
@@ -419,8 +427,8 @@ def _is_inside(inner: str, outer: str) -> bool:
 
 
 def _entries(folder: str, pattern: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder whose names match, without hidden ones; [] if there is no such
-    folder."""
+    """Return the entries of a folder with names that match, without hidden ones; [] if there is no
+    such folder."""
     try:
         with os.scandir(folder) as entries:
             visible = {entry.name: entry for entry in entries if may_mean(pattern, entry.name)}

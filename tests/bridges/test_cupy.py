@@ -16,6 +16,7 @@ from gpuload.bridges import cupy as glcupy
 from gpuload.errors import DeviceError, SpecError
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
+from gpuload.testing.bridges import TensorsContract
 from tests import simdevice
 from tests.bridges.test_common import loader_of
 from tests.threads import none_left
@@ -30,6 +31,21 @@ def cupy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
     yield sim.cupy
     gc.collect()
     sim.finish()
+
+
+class TestTensors(TensorsContract):
+    device, shares = "gpu:0", False
+    takes = frozenset({"long doubles"})  # refused below: such a field stays on the host
+
+    @pytest.fixture(autouse=True)
+    def gpu(self, cupy: Any) -> None:
+        """The loaders are on it."""
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return glcupy.tensors(loader)
+
+    def numpy(self, tensor: Any) -> Any:
+        return tensor.get()
 
 
 def on_gpu(output: Any = ("image", "label"), **arguments: Any) -> gl.Loader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import json
@@ -15,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from gpuload.bridges.dali import columns, feed, nodes  # noqa: E402
 from gpuload.errors import ClosedError, DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from gpuload.testing.bridges import BridgeContract  # noqa: E402
 from tests import codeblocks, imagefiles, simdevice  # noqa: E402
 from tests.threads import none_left, threads  # noqa: E402
 
@@ -41,6 +44,36 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "dali.md"
 IMAGES = np.arange(11 * 6, dtype=np.float32).reshape(11, 3, 2)
 LABELS = np.arange(11)
+
+
+class Runs:
+    """The runs of a pipeline that is nothing but a reader; a loop over them ends with the epoch."""
+
+    def __init__(self, loader: gl.Loader) -> None:
+        # Anything else than a loader has no batch size, and is refused by the reader.
+        batch_size = getattr(loader, "batch_size", 1)
+
+        @pipeline_def(batch_size=batch_size, num_threads=1, device_id=None)
+        def defined() -> Any:
+            return gldali.reader(loader)
+
+        self._pipeline = defined()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        self._pipeline.reset()
+        with contextlib.suppress(StopIteration):
+            while True:
+                outputs = self._pipeline.run()
+                yield tuple(np.array(output.as_tensor()) for output in outputs)
+
+
+class TestReader(BridgeContract):
+    module, package, extra = "gpuload.bridges.dali", "nvidia.dali", "cpu"
+    takes = frozenset({"axes that vary", "encoded images"})
+    nests, ends_with_error = False, True
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return Runs(loader)
 
 
 def loader_of(**arguments: Any) -> gl.Loader:
@@ -1365,7 +1398,7 @@ def test_dali_is_given_plain_arrays_of_cupy_whose_memory_comes_back_behind_its_c
 
     stream, copies = sim.cupy.cuda.Stream(), []
     with stream:
-        for batch in loader.manual_epoch():
+        for batch in loader.port.manual_epoch():
             images, labels, angles = dali_columns.values(batch)
             assert (
                 type(images) is type(labels) is sim.cupy.ndarray

@@ -27,9 +27,21 @@ from gpuload.bridges import jax as gljax  # noqa: E402
 from gpuload.errors import DeviceError, SpecError  # noqa: E402
 from gpuload.ragged import Ragged  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from gpuload.testing.bridges import TensorsContract  # noqa: E402
 from tests.bridges.test_common import loader_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+
+
+class TestTensors(TensorsContract):
+    module, package, extra = "gpuload.bridges.jax", "jax", "jax"
+    align_bytes = 64
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return gljax.tensors(loader)
+
+    def address(self, tensor: Any) -> int:
+        return int(tensor.unsafe_buffer_pointer())
 
 
 def loader_of_batch(values: Any, **arguments: Any) -> gl.Loader:

@@ -3,6 +3,7 @@ that is resumed."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
+from gpuload.testing.bridges import BridgeContract
 
 pytest.importorskip("keras")
 
@@ -27,6 +29,51 @@ def on_jax(monkeypatch: pytest.MonkeyPatch):
     import keras
 
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+
+
+class TestPyDataset(BridgeContract):
+    """An epoch of Keras is ``len(loader)`` batches, wherever the loader is when it begins."""
+
+    module, package, extra = "gpuload.bridges.keras", "keras", "keras"
+    ends_with_error = True
+
+    @pytest.fixture(autouse=True)
+    def backend(self, on_jax):
+        """Keras computes with JAX."""
+
+    def batches(self, loader):
+        from gpuload.bridges.keras import PyDataset
+
+        return Passes(PyDataset(loader))
+
+    def test_behind_a_loop_that_was_left_the_next_one_goes_on(self):
+        batches = self.batches(self.loader(shuffle=True, batch_size=2))
+        begin = self.labels(itertools.islice(iter(batches), 2))
+
+        rest = self.labels(batches)
+
+        epochs = [
+            step for number in range(2) for step in self.labels_of_epoch(number, batch_size=2)
+        ]
+        assert begin + rest == epochs[: 2 + 5]
+
+    def test_a_loader_goes_on_from_a_state_of_any_step(self):
+        loader = self.loader(shuffle=True)
+        loader.load_state_dict(loader.state_dict(3, 1))
+
+        steps = self.labels(self.batches(loader))
+
+        assert steps == [*self.labels_of_epoch(3)[1:], self.labels_of_epoch(4)[0]]
+
+
+class Passes:
+    """Passes over a dataset, as Keras makes them."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __iter__(self):
+        return (self.dataset[step] for step in range(len(self.dataset)))
 
 
 def make_loader(**changes) -> gl.Loader:

@@ -200,7 +200,7 @@ def test_jpegs_that_the_host_decodes_come_to_the_plugin_decoded(tmp_path):
     }
     loader = loader_of(*ops, **words, decode="host")
 
-    assert [type(op).__name__ for op in loader._feed_graph.ops] == ["Normalize"]
+    assert [type(op).__name__ for op in loader.port.feed_graph.ops] == ["Normalize"]
     check_equal(loader)
 
 

@@ -32,12 +32,34 @@ from gpuload.errors import DeviceError, RecordError, SpecError  # noqa: E402
 from gpuload.order import Position  # noqa: E402
 from gpuload.sources.base import Source  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from gpuload.testing.bridges import BridgeContract, TensorsContract  # noqa: E402
 from tests import imagefiles, simdevice  # noqa: E402
 from tests.sources.tfrecordfiles import example, write  # noqa: E402
 from tests.threads import none_left  # noqa: E402
 
 IMAGES = np.arange(10 * 6, dtype=np.float32).reshape(10, 3, 2)
 LABELS = np.arange(10)
+
+
+TEXTS = frozenset({"text", "long text"})
+
+
+class TestTensors(TensorsContract):
+    module, package, extra = "gpuload.bridges.tensorflow", "tensorflow", "tensorflow"
+    align_bytes, takes = 64, TEXTS
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return gltf.tensors(loader)
+
+    def address(self, tensor: Any) -> int:
+        return memory(tensor)
+
+
+class TestDataset(BridgeContract):
+    takes, errors, ends_with_error = TEXTS, (tf.errors.OpError,), True
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return gltf.dataset(loader)
 
 
 def loader_of(output: Any = ("image", "label"), **arguments: Any) -> gl.Loader:
@@ -471,7 +493,7 @@ def test_a_dataset_reads_nothing_ahead_of_what_is_asked_of_it() -> None:
     next(elements), next(elements)
     threading.Event().wait(0.2)  # the time in which a dataset that reads ahead would do it
 
-    assert loader.delivery_position().step == 2
+    assert loader.port.delivery_position.step == 2
     assert loader.position.step == 2
 
 
@@ -557,7 +579,7 @@ def test_a_loop_over_a_dataset_that_was_left_goes_on_and_looking_at_a_batch_cost
             values.append(y.numpy()[:, 0].astype(int).tolist())
             if number == size:
                 break
-        assert loader.position == loader.after(Position(), len(values))
+        assert loader.position == loader.port.after(Position(), len(values))
 
     assert values == whole[: len(values)]
     assert len(values) == 2 + 7 + 17 + 3 + 1 + 30 + 2  # at most what is left of an epoch

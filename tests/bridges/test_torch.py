@@ -26,6 +26,7 @@ import gpuload as gl  # noqa: E402
 from gpuload.bridges import torch as gltorch  # noqa: E402
 from gpuload.errors import ClosedError, DeviceError, RecordError, SpecError, StateError  # noqa: E402
 from gpuload.spec import Field, Spec  # noqa: E402
+from gpuload.testing.bridges import BridgeContract, TensorsContract  # noqa: E402
 from tests import simdevice  # noqa: E402
 from tests.bridges.test_common import loader_of  # noqa: E402
 from tests.threads import none_left  # noqa: E402
@@ -33,6 +34,23 @@ from tests.threads import none_left  # noqa: E402
 DataLoader = torch.utils.data.DataLoader
 NUM_RECORDS, NUM_STEPS = 60, 9  # of `counting`
 ROOT = Path(__file__).parents[2]
+
+
+class TestTensors(TensorsContract):
+    module, package, extra = "gpuload.bridges.torch", "torch", "torch"
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return gltorch.tensors(loader)
+
+    def address(self, tensor: Any) -> int:
+        return int(tensor.data_ptr())
+
+
+class TestDataset(BridgeContract):
+    begins_anew = True
+
+    def batches(self, loader: gl.Loader) -> Any:
+        return gltorch.dataset(loader)
 
 
 def counting(**arguments: Any) -> gl.Loader:

@@ -66,7 +66,7 @@ def compile_sources(sources: list[Path], cxx: str, flags: list[str]) -> list[Pat
         {
             file
             for folder in {CPP, *(path.parent for path in sources)}
-            for file in folder.glob("*.hpp")
+            for file in folder.rglob("*.hpp")
         }
     )
     shared = hashlib.sha256(repr((cxx, _run([cxx, "--version"]), FLAGS, flags)).encode())

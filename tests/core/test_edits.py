@@ -15,6 +15,9 @@ from gpuload.kernels import blur_pillow, colour, colour_pillow, edits, lab, pill
 from gpuload.ops import CLAHE
 from gpuload.ops.colour import blur
 from gpuload.ops.policy import policies
+from gpuload.testing.ops import uniform
+
+BYTES = uniform(np.uint8, 9, 9, 3)
 
 pytestmark = pytest.mark.skipif(core.native is None, reason=core.problem)
 RNG = np.random.default_rng(8)
@@ -366,17 +369,17 @@ def test_a_mix_of_chains_is_that_of_numpy():
 def test_ops_become_the_edits_that_they_are_asked_for():
     ops, size, nothing = gl.ops, np.full((3, 2), 9, np.int32), np.empty((3, 0))
     draw = {"apply": np.int32([1, 0, 1])}
-    equalize = ops.Equalize().edit_form(draw, size, 3)
+    equalize = ops.Equalize().forms(BYTES).edits(draw, size, 3)
     np.testing.assert_array_equal(
         equalize, [[edits.EQUALIZE, 0], [edits.SKIP, 0], [edits.EQUALIZE, 0]]
     )
-    assert ops.Grayscale(1).edit_form(draw, size, 3) is None
-    assert ops.ChannelShuffle().edit_form({"keys": nothing}, size, 3) is None
+    assert ops.Grayscale(1).forms(BYTES).edits(draw, size, 3) is None
+    assert ops.ChannelShuffle().forms(BYTES).edits({"keys": nothing}, size, 3) is None
     shuffle = ops.Shuffle([ops.Equalize(), ops.Brightness(1, 1)])
     numbers = {"order": np.int32([[1, 0]]), "0.apply": np.int32([1]), "1.factor": np.float32([2])}
     brightness, equalize, skip = [edits.BRIGHTNESS, 1, 2], [edits.EQUALIZE, 0], [edits.SKIP, 1, 0]
     expected = [[*brightness, edits.SKIP, 0, *equalize, *skip]]
-    np.testing.assert_array_equal(shuffle.edit_form(numbers, size[:1], 3), expected)
+    np.testing.assert_array_equal(shuffle.forms(BYTES).edits(numbers, size[:1], 3), expected)
 
 
 RGB, GRAY, FOUR = (np.zeros((1, 4, 5, channels), np.uint8) for channels in (3, 1, 4))

@@ -180,7 +180,11 @@ def resize(image, rows, row_weights, columns, column_weights, vertical_first, ou
 def resize_as_pillow(
     image, rows, row_count, row_weights, columns, column_count, column_weights, out
 ):
-    down, across = (rows, row_count, row_weights), (columns, column_count, column_weights)
+    none = np.zeros((0, 0))
+    down, across = (
+        (rows, row_count, none, row_weights),
+        (columns, column_count, none, column_weights),
+    )
     core.native.resize_as_pillow(image[1:7, 2:10], down, across, out)
 
 
@@ -292,7 +296,9 @@ def test_weights_as_of_pillow_are_refused_where_a_sum_would_not_fit_into_32_bits
         numbers(2, dtype="i4"),
         np.array([[weight // 2, weight - weight // 2]], np.int32),
     )
-    arguments = (image, (*none, np.zeros((0, 0), np.int32)), axis, out)
+    exact = np.zeros((0, 0))
+    no_steps = (*none, exact, np.zeros((0, 0), np.int32))
+    arguments = (image, no_steps, (*axis[:2], exact, axis[2]), out)
     if fits:
         core.native.resize_as_pillow(*arguments)
     else:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import gpuload as gl
 from gpuload import core
 from gpuload.errors import SpecError
-from gpuload.kernels.walk import Walk, walk_into
+from gpuload.kernels.walk import Walk, Walker
 
 if core.native is None:
     pytest.skip(core.problem, allow_module_level=True)
@@ -45,7 +45,7 @@ def test_it_crops_mirrors_reorders_and_normalises(walk_and_images):
     expected = np.stack([expected_image(walk, images[i], i) for i in range(NUM_IMAGES)])
     out = np.empty(expected.shape, expected.dtype)
 
-    walk_into(walk, images, out)
+    Walker(walk)(images, out)
 
     np.testing.assert_array_equal(out, expected)
 
@@ -63,7 +63,7 @@ def test_images_may_lie_within_larger_records_and_be_read_only(offset, dtype):
     walk = plain(images)
     out = np.empty((NUM_IMAGES, 20, 20, 3), np.float32)
 
-    walk_into(walk, images, out)
+    Walker(walk)(images, out)
 
     np.testing.assert_array_equal(out, images.transpose(0, 2, 3, 1).astype(np.float32))
 
@@ -75,7 +75,7 @@ def test_an_image_may_begin_at_any_byte():
     )
     out = np.empty((1, 8, 9, 3), np.float32)
 
-    walk_into(plain(images), images, out)
+    Walker(plain(images))(images, out)
 
     np.testing.assert_array_equal(out, pixels.transpose(0, 2, 3, 1))
 
@@ -107,7 +107,7 @@ def test_images_in_another_order_in_memory_are_read_all_the_same(change):
     )
     out = np.empty((NUM_IMAGES, 8, 9, 3), np.float32)
 
-    walk_into(plain(images), images, out)
+    Walker(plain(images))(images, out)
 
     np.testing.assert_array_equal(out, images.transpose(0, 2, 3, 1).astype(np.float32))
 
@@ -116,7 +116,7 @@ def test_nothing_is_written_beyond_the_result():
     images = np.zeros((NUM_IMAGES, 3, 20, 20), np.uint8)
     memory = np.full(NUM_IMAGES * 1200 + 32, 99, np.float32)
 
-    walk_into(plain(images), images, memory[16:-16].reshape(NUM_IMAGES, 20, 20, 3))
+    Walker(plain(images))(images, memory[16:-16].reshape(NUM_IMAGES, 20, 20, 3))
 
     assert (memory[:16] == 99).all()
     assert (memory[-16:] == 99).all()
@@ -145,14 +145,14 @@ def test_memory_that_is_not_what_the_walk_says_is_refused(images, shape, dtype):
     walk = plain(np.zeros((2, 3, 9, 9), np.uint8))
 
     with pytest.raises(SpecError, match="the walk is over 2 of uint8"):
-        walk_into(walk, images, np.empty(shape, dtype))
+        Walker(walk)(images, np.empty(shape, dtype))
 
 
 def test_a_result_that_is_not_in_c_order_is_refused():
     images = np.zeros((2, 3, 9, 9), np.uint8)
 
     with pytest.raises(SpecError, match="C order"):
-        walk_into(plain(images), images, np.empty((2, 9, 9, 6), np.float32)[..., ::2])
+        Walker(plain(images))(images, np.empty((2, 9, 9, 6), np.float32)[..., ::2])
 
 
 def plain(images):

@@ -59,7 +59,10 @@ def count(names: Sequence[str]) -> dict[str, dict[str, float]]:
 def runs_on_a_gpu(op: Op) -> bool:
     """Return True if an op has an array form that a GPU runs, of which something is to be
     counted."""
-    return not (op.codec or op.needs_numpy or op.needs_dali) and type(op).__name__ not in LEFT_OUT
+    return (
+        not (op.traits.codec or op.traits.execution.needs_numpy or op.traits.execution.needs_dali)
+        and type(op).__name__ not in LEFT_OUT
+    )
 
 
 def count_op(op: Op) -> dict[str, float]:
@@ -112,16 +115,17 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
         draw = op.draw_beside(u, sizes, [np.array([[4.0, 6.0, 20.0, 24.0]])] * BATCH_SIZE)
     else:
         draw = op.draw(u, sizes)
-    if not op.joint:
+    if not op.traits.joint:
         of_image = op.of("image")
         return lambda: _bundled(of_image.array_batch, lambda: _run(of_image, xp, on_device, draw))
     places = np.arange(BATCH_SIZE, dtype=np.int32)[:, None]
-    partners = (places ^ np.arange(1, op.group, dtype=np.int32)) - places
-    draw[PARTNER] = partners[:, 0] if op.group == 2 else partners
+    partners = (places ^ np.arange(1, op.traits.mixes.group, dtype=np.int32)) - places
+    draw[PARTNER] = partners[:, 0] if op.traits.mixes.group == 2 else partners
     shape = (None, None, 3) if isinstance(values, list) else values.shape[1:]
     after = op.spec_after(Spec((Field("image", np.dtype(np.uint8), shape, axes="HWC"),)))
     return lambda: _bundled(
-        op.array_fields, lambda: op.array_fields(xp, {"image": on_device}, draw, after)
+        op.traits.joint.array_fields,
+        lambda: op.traits.joint.array_fields(xp, {"image": on_device}, draw, after),
     )
 
 
@@ -139,7 +143,7 @@ def _bundled(form: Callable[..., Any], run: Callable[[], Any]) -> None:
 
 def _run(op: Op, xp: Any, values: Any, draw: Any) -> Any:
     checks = Checks(xp)
-    if op.checks:
+    if op.traits.check:
         checks.ask(op, values)
     result = op.array_batch(xp, values, draw)
     checks.send()

@@ -27,6 +27,7 @@ import gpuload as gl
 from gpuload import device
 from gpuload.bridges import common
 from gpuload.device import copies, hostmemory
+from gpuload.errors import DeviceError
 from gpuload.order import Position
 from gpuload.pipeline.batches import explain
 from gpuload.pipeline.step import Step
@@ -100,7 +101,7 @@ def make_sizes(name: str) -> gl.Loader:
 def make_files(name: str) -> gl.Loader:
     """Return a loader of images that the host decodes, of sizes of their own: their pixels lie
     behind the slot."""
-    words = {"output": ("image",), **lane(name)}
+    words = {"output": ("image",), **way_to(name)}
     return gl.Loader(images(), 4, ops=[gl.ops.Decode(), gl.ops.Invert()], device=name, **words)
 
 
@@ -112,12 +113,13 @@ def make_crops(name: str) -> gl.Loader:
         gl.ops.RandomFlip(),
         gl.ops.Normalize(1.0, 2.0),
     ]
-    words = {"output": ("image",), "prefetch": 4, **lane(name)}
+    words = {"output": ("image",), "prefetch": 4, **way_to(name)}
     return gl.Loader(images(), 2, ops=ops, shuffle=True, device=name, **words)
 
 
-def lane(name: str) -> dict[str, Any]:
-    return {"num_threads": 2} | ({"executor": "array"} if name == "gpu" else {})
+def way_to(name: str) -> dict[str, Any]:
+    """Return arguments of a loader whose host decodes for a device."""
+    return {"num_threads": 2, "executor": "array"} if name == "gpu" else {"num_threads": 2}
 
 
 @cache
@@ -137,7 +139,7 @@ def host_values(batch: Any) -> list[list[Any]]:
 
 def close(loader: gl.Loader) -> None:
     """Close a loader, perhaps of a GPU that is lost."""
-    with contextlib.suppress(device.DeviceError):
+    with contextlib.suppress(DeviceError):
         loader.close()
 
 
@@ -217,7 +219,7 @@ def test_each_call_that_fails_is_a_clear_error_or_no_harm_and_the_next_loader_go
         try:
             run(make)
             outcomes.append("right")
-        except device.DeviceError as problem:
+        except DeviceError as problem:
             is_clear = remedy in problem.remedy or "page-locked" in problem.what
             outcomes.append("error" if is_clear else f"call {call}: {problem}")
         except OfTheUser:
@@ -253,7 +255,7 @@ def test_what_fails_while_a_bridge_hands_over_is_a_clear_error_too():
         types.add(hand_over())
         emulated_gpu.fail(0, 0)
 
-    assert types - {None} == {device.DeviceError}
+    assert types - {None} == {DeviceError}
 
 
 def test_page_locked_memory_that_is_not_to_be_had_is_no_memory_of_the_gpu():
@@ -261,7 +263,7 @@ def test_page_locked_memory_that_is_not_to_be_had_is_no_memory_of_the_gpu():
     emulated_gpu.fail(1, emulated_gpu.OUT_OF_MEMORY, stays=True)
 
     with pytest.raises(
-        device.DeviceError, match=f"{num_bytes} bytes of page-locked host memory"
+        DeviceError, match=f"{num_bytes} bytes of page-locked host memory"
     ) as caught:
         device.pinned(num_bytes)
 
@@ -285,7 +287,7 @@ def test_a_gpu_that_answers_with_an_error_is_named_with_the_remedy_and_auto_says
     error, what, remedy, call
 ):
     emulated_gpu.fail(call, error, stays=True)
-    with pytest.raises(device.DeviceError, match=what) as caught:
+    with pytest.raises(DeviceError, match=what) as caught:
         make_loader("gpu")
     emulated_gpu.fail(call, error, stays=True)
 
@@ -303,7 +305,7 @@ def test_a_gpu_that_is_lost_between_two_batches_ends_its_loader_alone():
     emulated_gpu.fail(1, emulated_gpu.LAUNCH_FAILURE, stays=True)
 
     for _ in range(2):  # and again
-        with pytest.raises(device.DeviceError, match="nvidia-smi"):
+        with pytest.raises(DeviceError, match="nvidia-smi"):
             list(batches)
     assert len(list(references)) == NUM_BATCHES - 1
     close(on_gpu)
@@ -353,7 +355,7 @@ def go_on_behind_a_failure(
         emulated_gpu.fail(call, error, stays=stays)
         try:
             values += [host_values(batch) for batch in batches]
-        except device.DeviceError as problem:
+        except DeviceError as problem:
             message = "\n".join([str(problem), *getattr(problem, "__notes__", ())])
         except Exception:  # of a call that this test itself made
             message = ""
@@ -394,7 +396,7 @@ def test_a_batch_larger_than_the_gpu_is_an_error_with_a_batch_size_that_fits():
     device.empty_pool("gpu:0")
     try:
         with make_files("gpu").replace(batch_size=8) as loader:
-            with pytest.raises(device.DeviceError, match="for 8 records of step 0") as caught:
+            with pytest.raises(DeviceError, match="for 8 records of step 0") as caught:
                 list(loader)
             assert loader.position.step == 0
         assert "smaller batch_size, 4 or less" in caught.value.remedy
@@ -431,7 +433,7 @@ kept = next(batches)
 emulated_gpu.fail(1, emulated_gpu.LAUNCH_FAILURE, stays=True)
 try:
     list(batches)
-except test_failures.device.DeviceError as error:
+except test_failures.DeviceError as error:
     print(error.what, flush=True)
 """
 
@@ -522,7 +524,7 @@ def test_a_gpu_that_becomes_full_behind_the_first_epoch_is_an_error_that_names_t
         with resident_on(3_000_000) as loader:
             assert [batch.step for batch in loader] == list(range(16))
             with pytest.raises(
-                device.DeviceError,
+                DeviceError,
                 match=r"write a smaller memory= in cache[\s\S]*smaller batch_size",
             ):
                 batches.extend(loader)  # all of them in the memory of the GPU at once
@@ -549,11 +551,11 @@ def test_a_full_gpu_is_named_and_a_loader_on_the_cpu_goes_on():
     device.empty_pool("gpu:0")
     try:
         with pytest.raises(
-            device.DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"
+            DeviceError, match=r"the GPU has no memory left[\s\S]*smaller batch_size"
         ):
             list(gl.Loader(gl.arrays(x=np.zeros((1 << 20, 64), np.uint8)), 1 << 18, device="gpu"))
         with pytest.raises(
-            device.DeviceError, match=r"remedy: use a smaller batch_size, 131072"
+            DeviceError, match=r"remedy: use a smaller batch_size, 131072"
         ):  # no row is there
             list(
                 gl.Loader(

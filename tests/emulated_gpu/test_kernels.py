@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuload import device
-from gpuload.kernels import cuda, edits_cuda
+from gpuload.kernels import edits_cuda
 from tests import emulated_gpu
 from tests.emulated_gpu import casts, nvrtc
 
@@ -260,7 +260,7 @@ def test_registers_and_spills_of_a_kernel_are_what_ptxas_says():
 
 @pytest.mark.parametrize("card", [80, 90, 100])
 def test_the_kernel_of_all_edits_takes_at_most_56_registers_and_spills_none(card):
-    source = cuda.pixels("unsigned char", "unsigned char", 3, edits_cuda.EDIT)
+    source = edits_cuda.source("edits_pixels.cu", 3)
     headers = [f"-I{folder}" for folder in emulated_gpu._cuda_headers()]
 
     (usage,) = nvrtc.compile_kernel(source, ["--fmad=false", "-ftz=true", *headers], card)

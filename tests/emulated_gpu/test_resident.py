@@ -10,7 +10,8 @@ import pytest
 
 import gpuload as gl
 from gpuload import device
-from gpuload.pipeline.step import Step
+from gpuload.pipeline import upload
+from gpuload.pipeline.rows import StepRows
 from tests import emulated_gpu
 
 pytestmark = pytest.mark.gpu
@@ -55,13 +56,13 @@ def test_the_memory_is_freed_behind_the_work_that_reads_it(late):
 
 def test_rows_that_are_converted_on_the_gpu_live_until_they_were_copied(monkeypatch):
     rows = np.arange(96 * 9, dtype=">f4").reshape(96, 9)
-    keep = Step.keep_on_card
+    keep = upload.keep_on_card
 
-    def keep_in_used_memory(step: Step, lane: device.Lane) -> None:
+    def keep_in_used_memory(rows: StepRows, lane: device.Lane) -> None:
         lane.fill_free_memory([512 * number for number in range(1, 9)] * 8, 0xA5)
-        keep(step, lane)
+        keep(rows, lane)
 
-    monkeypatch.setattr(Step, "keep_on_card", keep_in_used_memory)
+    monkeypatch.setattr(upload, "keep_on_card", keep_in_used_memory)
     with gl.Loader(gl.arrays(rows=rows), 16, device="gpu").cache(device=True) as loader:
         for _ in range(2):
             np.testing.assert_array_equal(

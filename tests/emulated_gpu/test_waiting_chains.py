@@ -83,7 +83,7 @@ def graph_of(names: tuple[str, ...], dtype: str, *, are_alike: bool) -> Graph | 
 
 def draws_of(graph: Graph, images: list[Any]) -> Any:
     places = np.arange(COUNT, dtype=np.int32)[:, None]
-    width = 3 if any(op.mixes and op.group == 4 for op in graph.ops) else 1
+    width = 3 if any(op.traits.mixes and op.traits.mixes.group == 4 for op in graph.ops) else 1
     partners = (places ^ np.arange(1, width + 1, dtype=np.int32)) - places
     sizes = np.array([image.shape[:2] for image in images], np.int32)
     return graph.draw(

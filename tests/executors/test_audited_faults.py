@@ -42,7 +42,7 @@ CLIPPING = (
     "Shuffle",
 )  # many values are white, and are shifted by nothing
 NUM_EPOCHS = 3
-LANES = {
+WAYS = {
     "nvJPEG": "dali on gpu",
     "DALI, decode host": "dali on gpu",
     "array": "array on gpu",
@@ -60,30 +60,30 @@ def files():
     return encoded
 
 
-def party(lane, place):
-    """Return who runs an op: what the core does on the host is the meaning of ops."""
-    on_host = {"nvJPEG": 0, "DALI, decode host": 1, "array": 1, "core": 2}[lane]
-    return "array on cpu" if place < on_host else LANES[lane]
+def party(way, place):
+    """Return the executor and device of an op: the core on the host is the meaning of ops."""
+    on_host = {"nvJPEG": 0, "DALI, decode host": 1, "array": 1, "core": 2}[way]
+    return "array on cpu" if place < on_host else WAYS[way]
 
 
-def sound(lane, op, image, rng):
+def sound(way, op, image, rng):
     """Return an image behind an op as a sound executor has it."""
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3:
         return image
     numbers = image.astype(np.int16)
-    if isinstance(op, gl.ops.Decode) and lane == "nvJPEG":
+    if isinstance(op, gl.ops.Decode) and way == "nvJPEG":
         noise = np.rint(rng.laplace(0, 1.5, image.shape))
         few = rng.random(image.shape) < 0.0005
         numbers = numbers + np.where(few, rng.integers(-50, 50, image.shape), noise).astype(
             np.int16
         )
-    elif HALVES in op.bounds.values() and lane != "core":
+    elif HALVES in op.traits.bounds.values() and way != "core":
         numbers = numbers + (rng.random(image.shape) < 0.5)
     return numbers.clip(0, 255).astype(np.uint8)
 
 
-def images_behind(graph, epoch, lane=None):
-    """Return the images of all records behind the ops: as they should be, or as a sound lane has
+def images_behind(graph, epoch, way=None):
+    """Return the images of all records behind the ops: as they should be, or as a sound way has
     them."""
     oracle, records = Oracle(graph, ["image"]), np.arange(len(files()))
     partners = [(records ^ number) - records for number in range(1, max(graph.group, 2))]
@@ -93,9 +93,9 @@ def images_behind(graph, epoch, lane=None):
     )  # fmt: skip
     rng, make = np.random.default_rng(epoch), differences._make
     with pytest.MonkeyPatch.context() as patch:
-        if lane is not None:
+        if way is not None:
             patch.setattr(
-                differences, "_make", lambda op, *words: sound(lane, op, make(op, *words), rng)
+                differences, "_make", lambda op, *words: sound(way, op, make(op, *words), rng)
             )
         return oracle.run({"image": files()}, draws)["image"]
 
@@ -140,64 +140,64 @@ def with_fault(fault, images, row, axes, levels, unit):
 FAULTS = ("another record", "zeros", "pattern", "channels swapped", "channel shifted")
 
 
-def least_shift(lane, name):
+def least_shift(way, name):
     """Return by how many levels a channel must be shifted to be seen; see docs/audit.md."""
-    if lane == "core":
+    if way == "core":
         return 1
     if name in STRETCHING_CHAINS:
-        return 16 if lane == "nvJPEG" else 8
+        return 16 if way == "nvJPEG" else 8
     if name in RESIZES:
-        return 5 if lane == "nvJPEG" else 3
+        return 5 if way == "nvJPEG" else 3
     if name in CLIPPING:
-        return 8 if lane == "nvJPEG" else 3
-    if lane == "nvJPEG":
+        return 8 if way == "nvJPEG" else 3
+    if way == "nvJPEG":
         return 5
     return 1 if name == "nothing" else 2
 
 
-def audit(lane, name, end):
-    """Return the false alarms and the faults that were missed of a chain in a lane."""
+def audit(way, name, end):
+    """Return the false alarms and the faults that were missed of a chain in a way of a GPU."""
     wrong, ops = [], [*HEAD, *chains()[name], *end]
     unit = 1 / 57.1 if end else 1
     graph = compile_ops(Spec((FILES,)), ops)
-    bound = bounds_of(graph, ["image"], lambda place: party(lane, place))["image"]
+    bound = bounds_of(graph, ["image"], lambda place: party(way, place))["image"]
     axes = axes_of(graph.spec_out["image"])
     for epoch in range(NUM_EPOCHS):
-        expected, actual = images_behind(graph, epoch), images_behind(graph, epoch, lane)
+        expected, actual = images_behind(graph, epoch), images_behind(graph, epoch, way)
         wrong += [
-            f"{name} in {lane}, sound: {text}"
+            f"{name} in {way}, sound: {text}"
             for x, y in zip(actual, expected, strict=True)
             if (text := difference(x, y, bound, axes))
         ]
         for row, fault in itertools.product(range(len(expected)), FAULTS):
-            planted = with_fault(fault, expected, row, axes, least_shift(lane, name), unit)
+            planted = with_fault(fault, expected, row, axes, least_shift(way, name), unit)
             with np.errstate(all="ignore"):
                 if planted is not None and not difference(planted, expected[row], bound, axes):
                     wrong.append(
-                        f"{name} in {lane}: {fault} of image {row}, epoch {epoch}, is not seen"
+                        f"{name} in {way}: {fault} of image {row}, epoch {epoch}, is not seen"
                     )
     return wrong
 
 
 @pytest.mark.parametrize("end", [(), END], ids=["bytes", "normalised"])
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["nothing", "ColorJitter 0.4"])
-def test_faults_are_seen_and_sound_batches_are_not(name, lane, end, monkeypatch):
+def test_faults_are_seen_and_sound_batches_are_not(name, way, end, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "NUM_EPOCHS", 1)
-    assert audit(lane, name, end) == []
+    assert audit(way, name, end) == []
 
 
-@pytest.mark.slow  # four lanes of some 50 chains
+@pytest.mark.slow  # four ways of some 50 chains
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("end", [(), END], ids=["bytes", "normalised"])
 @pytest.mark.every_case
-@pytest.mark.parametrize("lane", LANES)
-def test_faults_behind_all_ops_are_seen_and_sound_batches_are_not(lane, end):
-    assert [text for name in chains() for text in audit(lane, name, end)] == []
+@pytest.mark.parametrize("way", WAYS)
+def test_faults_behind_all_ops_are_seen_and_sound_batches_are_not(way, end):
+    assert [text for name in chains() for text in audit(way, name, end)] == []
 
 
 if __name__ == "__main__":
-    for lane in LANES:
+    for way in WAYS:
         for end in ((), END):
             for name in chains():
-                print(*audit(lane, name, end), sep="\n", end="", flush=True)
+                print(*audit(way, name, end), sep="\n", end="", flush=True)

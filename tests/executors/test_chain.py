@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from gpuload.executors.array import ArrayRowExecutor
 from gpuload.executors.choose import ExecutorRequest
 from gpuload.graph.graph import compile_ops, image_sizes
 from gpuload.ops.base import Draw, Op, RowError
+from gpuload.ops.traits import Regional, Traits, ValueCheck
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 from gpuload.testing.ops import assert_identical
@@ -37,7 +38,9 @@ class Invert(Op):
     """Turn dark into bright, and refuse an image whose first pixel is black; there is no form in
     DALI."""
 
-    checks: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        return Traits(check=ValueCheck(self._find_black, self._error))
 
     def field_after(self, field: Field) -> Field:
         return field
@@ -45,10 +48,10 @@ class Invert(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         return 255 - x
 
-    def check(self, xp: ModuleType, x: Any) -> Any:
+    def _find_black(self, xp: ModuleType, x: Any) -> Any:
         return xp.stack([(image[0, 0] == 0).all() for image in x])
 
-    def complaint(self, value: Any) -> RowError:
+    def _error(self, value: Any) -> RowError:
         return RowError(0, "its first pixel is black")
 
 
@@ -56,7 +59,9 @@ class Invert(Op):
 class Corner(Op):
     """Cut the lower right corner of 4 x 5 pixels, of which alone the image need be decoded."""
 
-    gives_region: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        return Traits(regional=Regional(self._region, self._within))
 
     def field_after(self, field: Field) -> Field:
         assert field.shape is not None
@@ -65,13 +70,13 @@ class Corner(Op):
     def draw(self, u: Any, size: Any) -> Draw:
         return {"start": (size - (4, 5)).astype(np.int32)}
 
-    def region(self, draw: Draw, size: Any) -> Draw:
+    def _region(self, draw: Draw, size: Any) -> Draw:
         return {
             "start": draw["start"],
             "shape": np.full_like(draw["start"], 1) * np.array([4, 5], np.int32),
         }
 
-    def within(self, draw: Draw, region: Draw) -> Draw:
+    def _within(self, draw: Draw, region: Draw) -> Draw:
         return {"start": draw["start"] - region["start"]}
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
@@ -259,7 +264,7 @@ def test_an_op_of_dali_behind_one_that_dali_has_not_is_refused_by_name():
             compile_ops(Spec((FILES,)), [ops.Decode(), Invert(), ops.Dali("gaussian_blur")]), "cpu"
         )
 
-    assert "Invert(on=None) has no lower()" in caught.value.cause
+    assert "Invert() has no lower()" in caught.value.cause
 
 
 def test_dali_alone_is_refused_where_it_runs_no_op():

@@ -145,15 +145,29 @@ def test_images_with_levels_beyond_black_or_white_are_found(dtype):
     on_gpu = cupy.asarray(images)
     of_many_sizes = [image[: 3 + row % 3] for row, image in enumerate(on_gpu)]
 
-    assert LEVELS.check(np, images).tolist() == [False, True, True, True, True, False, False]
-    assert LEVELS.check(cupy, on_gpu).tolist() == LEVELS.check(np, images).tolist()
+    assert LEVELS.traits.check.rows(np, images).tolist() == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert (
-        LEVELS.check(cupy, on_gpu.transpose(0, 3, 1, 2)).tolist()
-        == LEVELS.check(np, images).tolist()
+        LEVELS.traits.check.rows(cupy, on_gpu).tolist()
+        == LEVELS.traits.check.rows(np, images).tolist()
     )
-    assert LEVELS.check(cupy, on_gpu[..., 0]).tolist() == LEVELS.check(np, images[..., 0]).tolist()
-    assert LEVELS.check(cupy, of_many_sizes).tolist() == [
-        LEVELS.check(np, x.get()[None])[0] for x in of_many_sizes
+    assert (
+        LEVELS.traits.check.rows(cupy, on_gpu.transpose(0, 3, 1, 2)).tolist()
+        == LEVELS.traits.check.rows(np, images).tolist()
+    )
+    assert (
+        LEVELS.traits.check.rows(cupy, on_gpu[..., 0]).tolist()
+        == LEVELS.traits.check.rows(np, images[..., 0]).tolist()
+    )
+    assert LEVELS.traits.check.rows(cupy, of_many_sizes).tolist() == [
+        LEVELS.traits.check.rows(np, x.get()[None])[0] for x in of_many_sizes
     ]
 
 
@@ -164,10 +178,24 @@ def test_labels_of_no_class_are_found_in_arrays_and_lists_of_them(dtype):
     cupy, op = devices.cupy(), ops.OneHot(10)
     on_gpu = cupy.asarray(labels)
 
-    assert op.check(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
-    assert op.check(cupy, list(on_gpu)).tolist() == [False, False, True, False, True, False]
-    assert op.check(cupy, on_gpu[:, 1]).tolist() == [False, False, True, False, False, False]
-    assert op.check(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
+    assert op.traits.check.rows(cupy, on_gpu).tolist() == [False, False, True, False, True, False]
+    assert op.traits.check.rows(cupy, list(on_gpu)).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert op.traits.check.rows(cupy, on_gpu[:, 1]).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert op.traits.check.rows(cupy, [row[:0] for row in on_gpu]).tolist() == [False] * 6
 
 
 def test_the_first_row_that_is_wrong_is_named_of_all_that_is_asked():
@@ -254,7 +282,7 @@ def test_a_walk_makes_the_numbers_of_the_core_wherever_its_strips_begin(form, be
     if before == after == "u1":
         whole = whole.with_(mean=None, scale=None)
     expected = np.empty((count, *whole.out_shape), whole.dtype)
-    walk.walk_into(whole, x, expected)
+    walk.Walker(whole)(x, expected)
 
     on_device = xp.asarray(x)
     for images in (on_device, list(on_device)) if axes == ("HWC", "HWC") else (on_device,):

@@ -34,6 +34,7 @@ from gpuload.graph.graph import Graph, compile_ops
 from gpuload.ops.base import Draw, Op, RowError, Sizes
 from gpuload.ops.crop.resize import RandomResizedCrop
 from gpuload.ops.geometry.flip import RandomFlip
+from gpuload.ops.traits import Traits, ValueCheck
 from gpuload.ops.value.decode import Decode
 from gpuload.ops.value.normalize import Normalize
 from gpuload.ragged import Ragged
@@ -94,7 +95,9 @@ class Scale(Op):
 class Same(Op):
     """Change nothing; no negative numbers."""
 
-    checks: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        return Traits(check=ValueCheck(self._find_negative, self._error))
 
     def field_after(self, field: Field) -> Field:
         return field
@@ -102,10 +105,10 @@ class Same(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         return x
 
-    def check(self, xp: ModuleType, x: Any) -> Any:
+    def _find_negative(self, xp: ModuleType, x: Any) -> Any:
         return xp.stack([(row < 0).any() for row in x])
 
-    def complaint(self, value: Any) -> RowError:
+    def _error(self, value: Any) -> RowError:
         return RowError(0, f"it is negative: {value}")
 
     def lower(

@@ -23,6 +23,7 @@ from gpuload.ops.bounds import (
     loosen_bound,
     stated_bound,
 )
+from gpuload.ops.traits import Traits
 from gpuload.spec import Field, Spec
 
 IMAGE = Field("image", np.dtype(np.uint8), (40, 40, 3), axes="HWC")
@@ -135,11 +136,13 @@ class TestABound:
             [gl.ops.RandomFlip(p=1), gl.ops.Brightness(0.5, 1.5), gl.ops.Contrast(0.5, 1.5)]
         )
 
-        assert op.bounds["gpu"].relative > gl.ops.Brightness.bounds["gpu"].relative
+        assert (
+            op.traits.bounds["gpu"].relative > gl.ops.Brightness(1, 2).traits.bounds["gpu"].relative
+        )
 
     def test_may_be_stated_by_an_op_of_the_users(self):
         class Blurred(gl.ops.Op):
-            bounds = {"gpu": Bound(2, 0.5, "a GPU sums in another order")}  # noqa: RUF012
+            traits = Traits(bounds={"gpu": Bound(2, 0.5, "a GPU sums in another order")})
 
             def field_after(self, field):
                 return field

@@ -118,7 +118,7 @@ def test_regions_that_fail_are_cut_from_whole_images_with_the_same_pixels(photos
     text = "whole images are decoded and cut: gpuload doctor found that array on cpu fails at PNG, a region: largest 9"
     assert f"doctor:    {text}" in loader.describe().splitlines()
     assert [message for message in caplog.messages if "doctor" in message] == [text]
-    assert all(crop is None for crop in loader.graph.crops)
+    assert all(crop is None for crop in loader.port.graph.crops)
     for batch, other in zip(batches, expected, strict=True):
         np.testing.assert_array_equal(batch, other)
 

@@ -71,9 +71,9 @@ def error_of(kind, settings):
     records."""
     try:
         op = kind(**settings)
-        spec = FILES if kind is gl.ops.Decode else BOXES if op.reads_marks else IMAGES
+        spec = FILES if kind is gl.ops.Decode else BOXES if op.traits.marks.are_read else IMAGES
         compile_ops(
-            spec.only("image") if op.mixes else spec, [op]
+            spec.only("image") if op.traits.mixes else spec, [op]
         )  # a class number beside it needs OneHot before
     except GpuloadError as error:
         return error

@@ -113,7 +113,7 @@ def run(source: gl.Source, op: Any) -> Any:
     says."""
     with gl.Loader(source, len(source), ops=[op], device="cpu", num_threads=1) as loader:
         batch = loader.batch_at(0)
-        for field in loader.graph.spec_out:
+        for field in loader.port.graph.spec_out:
             for value in map(np.asarray, batch[field.name]):
                 if not field.text and field.shape is not None:
                     assert value.dtype == field.dtype or field.dtype.kind in "SU"
@@ -188,7 +188,7 @@ def test_a_large_argument_is_refused_or_drawn_with(name, argument):
         def draw(value: Any = value) -> None:
             op = getattr(gl.ops, name)(**{**example_arguments(name), argument: value})
             graph = compile_ops(
-                FILES if name == "Decode" else BOXES if op.reads_marks else IMAGES, [op]
+                FILES if name == "Decode" else BOXES if op.traits.marks.are_read else IMAGES, [op]
             )
             sizes = {field: np.full((3, 2), SIDE, np.int32) for field in graph.touched}
             boxes = {field: [GOOD] * 3 for field in graph.fields_to_draw}
@@ -241,7 +241,7 @@ def test_a_result_with_a_side_that_float32_does_not_count_names_the_record(op, s
 # Beside an image
 
 MOVERS = [
-    name for name in NAMES if getattr(gl.ops, name).moves_pixels and example(name).moves_points
+    name for name in NAMES if (geometric := example(name).traits.geometric) and geometric.points
 ]
 PHOTOS = noise("u1", (COUNT, SIDE, SIDE, 3))
 

@@ -89,7 +89,7 @@ def test_the_core_equals_numpy():
             }
             result = np.empty_like(image)
 
-            op.row_form(uniform(dtype, 17, 23, 3))(image, draw, result)
+            op.forms(uniform(dtype, 17, 23, 3)).row(image, draw, result)
 
             np.testing.assert_array_equal(result, op.array(np, image, draw))
 

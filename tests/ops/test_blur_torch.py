@@ -35,7 +35,7 @@ def rows_of(op, u, size):
 def result_of(op, image, draw):
     """Return an image behind the compiled form of an op, which tests of the op compare with the
     array form."""
-    form = op.row_form(uniform(image.dtype, *image.shape)) if core.native is not None else None
+    form = op.forms(uniform(image.dtype, *image.shape)).row if core.native is not None else None
     if form is None:
         return op.array(np, image, draw)
     result = np.empty_like(image)

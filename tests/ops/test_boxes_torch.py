@@ -51,7 +51,9 @@ def check(op_of, function, tolerance, points=True):
         corners, sizes = random_boxes(rng, size), np.broadcast_to(np.array(size, np.int32), (4, 2))
         values = boxes.from_corners(corners, form, sizes, np.dtype("f4"))
 
-        moved = op.move_boxes(boxes.to_corners(values, form, sizes), draw, np.array(size, np.int32))
+        moved = op.traits.geometric.move_boxes(
+            boxes.to_corners(values, form, sizes), draw, np.array(size, np.int32)
+        )
         result = boxes.clip(moved, np.broadcast_to(after, (4, 2)))
 
         tensor = tv_tensors.BoundingBoxes(
@@ -64,7 +66,7 @@ def check(op_of, function, tolerance, points=True):
             result, expected, rtol=0, atol=tolerance, err_msg=f"{op} {number}"
         )
         if points:
-            moved = op.move_keypoints(
+            moved = op.traits.geometric.move_keypoints(
                 corners[:, :2].astype(np.float64), draw, np.array(size, np.int32)
             )
             tensor = tv_tensors.KeyPoints(torch.from_numpy(corners[:, :2].copy()), canvas_size=size)
@@ -133,8 +135,13 @@ def test_rotations_that_expand():
         cosine, sine = abs(np.cos(np.deg2rad(angle))), abs(np.sin(np.deg2rad(angle)))
         beside = (draw["size"][::-1] - size @ [[sine, cosine], [cosine, sine]]) / 2
 
-        moved = op.move_boxes(corners.astype(np.float64), draw, size) - np.tile(beside, 2)
-        points = op.move_keypoints(corners[:, :2].astype(np.float64), draw, size) - beside
+        moved = op.traits.geometric.move_boxes(corners.astype(np.float64), draw, size) - np.tile(
+            beside, 2
+        )
+        points = (
+            op.traits.geometric.move_keypoints(corners[:, :2].astype(np.float64), draw, size)
+            - beside
+        )
 
         canvas = {"canvas_size": tuple(size.tolist())}
         tensor = tv_tensors.BoundingBoxes(

@@ -54,7 +54,7 @@ def boxes_behind(case, least, form):
     size = case["size"][:2] if case["name"] not in ("resize", "resized_crop") else case["size"]
     graph = compile_ops(Spec((IMAGE, BOX.with_(kind=form))), [ops.CleanBoxes(*least)])
     values = {"boxes": [np.array(case["boxes"][form], np.float32)]}
-    return graph.ops[0].array_fields(
+    return graph.ops[0].traits.joint.array_fields(
         np, values, {"size": np.array([size], np.int32)}, graph.spec_out.only(["boxes"])
     )
 

@@ -28,6 +28,7 @@ from gpuload.ops import (
     Sharpness,
     Solarize,
 )
+from gpuload.ops.base import is_random
 from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, array_form, assert_identical, numbers, uniform, varying
 from tests import simdevice
@@ -420,7 +421,7 @@ def test_a_share_of_p_of_the_images_is_changed():
 
 @pytest.mark.parametrize("op", [Equalize(), Invert(p=0), Equalize(p=0.5), Brightness(1, 2)])
 def test_an_op_is_random_if_some_images_are_changed_and_others_not(op):
-    assert op.is_random == (op in (Equalize(p=0.5), Brightness(1, 2)))
+    assert is_random(op) == (op in (Equalize(p=0.5), Brightness(1, 2)))
 
 
 def test_images_of_different_sizes_may_share_a_factor():

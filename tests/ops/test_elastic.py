@@ -56,7 +56,7 @@ def test_the_core_equals_numpy(monkeypatch):
     for interpolation in ("nearest", "linear"):
         op, key = Elastic(80, 2, interpolation=interpolation), np.array([1, 2, 3, 4], np.int32)
         result = np.empty_like(image)
-        op.row_form(uniform(np.uint8, 33, 40, 3))(image, {"key": key}, result)
+        op.forms(uniform(np.uint8, 33, 40, 3)).row(image, {"key": key}, result)
         with monkeypatch.context() as patch:
             patch.setattr(core, "native", None)
 
@@ -71,7 +71,7 @@ def test_points_go_where_their_pixels_go():
         draw = {"key": np.array([seed, 2, 3, 4], np.int32)}
         result = op.array(np, coordinates, draw)  # each pixel says where it was taken
 
-        moved = op.move_points(points, draw, size)
+        moved = op.traits.geometric.move_points(points, draw, size)
 
         columns, rows = (moved.T[:, None] - 0.5).astype(np.float32)
         np.testing.assert_allclose(

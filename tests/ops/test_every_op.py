@@ -85,7 +85,7 @@ def rows(batch_size: int, *, decodes: bool = True, **settings: Any) -> dict[tupl
         source(), batch_size, ops=all_ops(decodes=decodes), seed=SEED, shuffle=True, **settings
     ) as loader:
         for batch in loader.epoch(1):
-            for name in loader.graph.results:
+            for name in loader.port.graph.results:
                 column = to_host(batch[name])
                 values.update(
                     {

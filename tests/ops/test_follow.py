@@ -17,6 +17,7 @@ from gpuload.graph.advice import advice
 from gpuload.graph.graph import compile_ops
 from gpuload.ops.base import Op
 from gpuload.ops.follow import MoveAnnotations
+from gpuload.ops.traits import Geometric, Traits
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -60,7 +61,7 @@ def moved(case, kind, values):
     """Return values of one record, behind the op of a case."""
     op, draw = op_of(case)
     move = MoveAnnotations(op, "image", kind, on="boxes")
-    draw = move.complete_draw(
+    draw = move.traits.follows.complete(
         {name: np.asarray(rows) for name, rows in draw.items()}, np.array([SIZE], np.int32)
     )
     return move.array(
@@ -115,8 +116,12 @@ def test_masks_boxes_and_points_go_where_torchvision_turns_and_warps_them(case):
     draw = {name: values[0] for name, values in draws.items()}
 
     mask = op.array(np, WARPED["mask"][..., None], draw)[..., 0]
-    boxes = op.move_boxes(WARPED["boxes"].astype(float), draw, size[0]) - np.tile(beside, 2)
-    points = op.move_keypoints(WARPED["points"].astype(float), draw, size[0]) - beside
+    boxes = op.traits.geometric.move_boxes(WARPED["boxes"].astype(float), draw, size[0]) - np.tile(
+        beside, 2
+    )
+    points = (
+        op.traits.geometric.move_keypoints(WARPED["points"].astype(float), draw, size[0]) - beside
+    )
 
     np.testing.assert_array_equal(op.size_after(size, draws)[0], WARPED[f"{case}/canvas"])
     np.testing.assert_array_equal(mask, WARPED[f"{case}/mask"])
@@ -306,7 +311,7 @@ def test_states_of_before_are_taken_where_a_mark_changes_nothing():
 
 def test_what_nobody_can_move_is_refused_when_the_loader_is_made():
     class Shuffled(Op):
-        moves_pixels = True
+        traits = Traits(geometric=Geometric())
 
         def field_after(self, field):
             return field
@@ -316,7 +321,7 @@ def test_what_nobody_can_move_is_refused_when_the_loader_is_made():
         Field("boxes", np.dtype("f4"), (None, 4), kind="xyxy"),
     )
     other = Field("other", np.dtype("u1"), (9, 9, 3))
-    with pytest.raises(SpecError, match="move_points"):
+    with pytest.raises(SpecError, match="where points go"):
         compile_ops(Spec((image, boxes)), [Shuffled()])
     with pytest.raises(SpecError, match="which image") as caught:
         compile_ops(Spec((image, other, boxes)), [ops.RandomFlip(on="photo")])

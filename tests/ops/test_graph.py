@@ -166,7 +166,7 @@ def test_the_region_of_a_crop_is_the_part_of_the_image_in_its_window(window, pad
     draw = op.draw(np.array([data.draw(st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2))]), size)
     image = np.random.default_rng(0).integers(0, 256, (*size[0], 3), dtype=np.uint8)
 
-    region = op.region(draw, size)
+    region = op.traits.regional.part(draw, size)
 
     (top, left), (height, width) = region["start"][0], region["shape"][0]
     assert region["start"].dtype == region["shape"].dtype == np.int32
@@ -174,7 +174,7 @@ def test_the_region_of_a_crop_is_the_part_of_the_image_in_its_window(window, pad
     assert 0 <= left < left + width <= size[0, 1]
     assert height <= window[0] or height == 1
     part = image[top : top + height, left : left + width]
-    within = {name: values[0] for name, values in op.within(draw, region).items()}
+    within = {name: values[0] for name, values in op.traits.regional.within(draw, region).items()}
     whole = {name: values[0] for name, values in draw.items()}
     np.testing.assert_array_equal(op.array(np, part, within), op.array(np, image, whole))
 

@@ -91,9 +91,12 @@ def test_a_rounding_beyond_0_and_1_is_none_of_them(device, monkeypatch):
 def test_floats_of_other_widths_are_asked(dtype):
     op = CheckLevels(ops.Invert())
     for bad in (np.nan, -0.01, 1.01, np.inf):
-        assert op.check(np, beyond(bad).astype(dtype)).tolist() == [False] * 4 + [True, False]
-    assert not op.check(np, beyond(-5e-4, 1.0005).astype(dtype)).any()
-    assert not op.check(np, PARTS.astype(dtype)[:, ::-1, ::-1]).any()
+        assert op.traits.check.rows(np, beyond(bad).astype(dtype)).tolist() == [False] * 4 + [
+            True,
+            False,
+        ]
+    assert not op.traits.check.rows(np, beyond(-5e-4, 1.0005).astype(dtype)).any()
+    assert not op.traits.check.rows(np, PARTS.astype(dtype)[:, ::-1, ::-1]).any()
 
 
 def test_what_the_error_says_to_type_works():

@@ -411,8 +411,9 @@ def test_the_kernel_equals_numpy(dtype, form):
     spec = Spec((Field("image", np.dtype(dtype), (None, None, 3), axes="HWC"),))
     x = np.stack(values) if form == "one size" else values
 
-    on_gpu = op.array_fields(xp, {"image": xp.asarray(x) if form == "one size" else [*map(xp.asarray, x)]}, draw,
-                             op.spec_after(spec))  # fmt: skip
+    on_device = xp.asarray(x) if form == "one size" else [*map(xp.asarray, x)]
+    join = op.traits.joint.array_fields
+    on_gpu = join(xp, {"image": on_device}, draw, op.spec_after(spec))
 
-    expected = op.array_fields(np, {"image": x}, draw, op.spec_after(spec))["image"]
+    expected = join(np, {"image": x}, draw, op.spec_after(spec))["image"]
     np.testing.assert_array_equal(on_gpu["image"].get(), expected)

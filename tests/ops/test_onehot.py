@@ -113,9 +113,9 @@ def test_too_few_classes_are_told_from_a_damaged_record(executor):
 
 
 def test_of_an_array_of_labels_the_largest_wrong_one_is_named_and_of_negative_ones_the_least():
-    assert "label 12 " in OneHot(10).complaint(np.array([3, 12, 11])).reason
-    assert "label -7 " in OneHot(10).complaint(np.array([3, -7, -1])).reason
-    assert OneHot(10).complaint(np.int8(-1)).cause == "labels count from 0"
+    assert "label 12 " in OneHot(10).traits.check.error(np.array([3, 12, 11])).reason
+    assert "label -7 " in OneHot(10).traits.check.error(np.array([3, -7, -1])).reason
+    assert OneHot(10).traits.check.error(np.int8(-1)).cause == "labels count from 0"
 
 
 @pytest.mark.parametrize("arguments", [(0,), (2.5,), (3, "complex64"), (3, "bool")])

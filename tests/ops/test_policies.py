@@ -22,6 +22,8 @@ from gpuload.spec import Spec
 from gpuload.testing.ops import OpContract, uniform, varying
 from tests import simdevice
 
+BYTES = uniform(np.uint8, 9, 9, 3)
+
 GOLDEN = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "policies.npz"))
 TIMM = dict(np.load(Path(__file__).parents[1] / "golden" / "augment" / "timm_policies.npz"))
 FILL = (124, 116, 104)
@@ -56,7 +58,9 @@ def assert_equal(op, draw, expected):
             {name: np.asarray(value)[None] for name, value in draw.items()},
             np.empty_like(image),
         )
-        numbers = op.edit_form(draws, np.array([image.shape[:2]], np.int32), image.shape[2])
+        numbers = op.forms(BYTES).edits(
+            draws, np.array([image.shape[:2]], np.int32), image.shape[2]
+        )
         core.native.edit(image[None], numbers, out[None])
         np.testing.assert_array_equal(out, expected)
 
@@ -454,9 +458,9 @@ def test_the_core_makes_the_edits_of_numpy(op, count, monkeypatch):
     draw = op.draw(u, size)
     draw["level"][count // 2 : count // 2 + 30] = 90.0
 
-    edits_of_core = op.edit_form(draw, size, 3)
+    edits_of_core = op.forms(BYTES).edits(draw, size, 3)
     monkeypatch.setattr(core, "native", None)
 
     np.testing.assert_array_equal(
-        edits_of_core.view(np.int64), op.edit_form(draw, size, 3).view(np.int64)
+        edits_of_core.view(np.int64), op.forms(BYTES).edits(draw, size, 3).view(np.int64)
     )

@@ -15,6 +15,7 @@ from gpuload.errors import RowError, SpecError
 from gpuload.executors import choose
 from gpuload.graph.graph import compile_ops
 from gpuload.ops import Dali, Python
+from gpuload.ops.base import stays_on_host
 from gpuload.spec import Field, Spec
 from tests import simdevice
 
@@ -589,5 +590,5 @@ def test_with_on_device_it_takes_no_generator_and_text_stays_on_the_host():
         Python(noisy, on_device=True)
 
     op = Python(lambda text: text, on="text", out={}, on_device=True)
-    assert op.stays_on_host(Spec((Field("text", np.dtype(object), (), text="str"),)))
-    assert not op.needs_numpy
+    assert stays_on_host(op, Spec((Field("text", np.dtype(object), (), text="str"),)))
+    assert not op.traits.execution.needs_numpy

@@ -42,7 +42,7 @@ class WarpContract(OpContract):
                 expected = op.array(np, values[row], draw)
                 result = np.empty_like(expected)
 
-                op.row_form(field)(np.ascontiguousarray(values[row]), draw, result)
+                op.forms(field).row(np.ascontiguousarray(values[row]), draw, result)
 
                 np.testing.assert_array_equal(result, expected)
 
@@ -233,7 +233,7 @@ def test_points_go_where_their_pixels_go(op, num_uniforms):
         )
 
         result = op.array(np, image, draw)[..., 0]
-        (moved,) = op.move_points(center, draw, size[0])
+        (moved,) = op.traits.geometric.move_points(center, draw, size[0])
 
         rows, columns = np.mgrid[: result.shape[0], : result.shape[1]] + 0.5
         light = [(columns * result).sum() / result.sum(), (rows * result).sum() / result.sum()]

@@ -41,7 +41,7 @@ def check(kind, arguments, function):
             result = op.array(np, image, draw)
         else:  # equal to the array form, which tests of the op compare
             result = np.empty((*draw.get("size", size), 3), np.uint8)
-            op.row_form(None)(image, draw, result)
+            op.forms(None).row(image, draw, result)
 
         tensor = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
         fill = list(fill) if isinstance(fill, tuple) else fill

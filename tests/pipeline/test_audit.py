@@ -158,11 +158,11 @@ def test_batches_whose_ops_run_elsewhere_are_refused_and_zero_is_no_audit():
         loader(audit=0.1) as with_audit,
         pytest.raises(gl.GpuloadError, match=r"audit=0\.1") as caught,
     ):
-        with_audit.feed(lambda: None, ("image",))
+        with_audit.port.feed(lambda: None, ("image",))
 
     assert 'via="generator"' in caught.value.remedy
     with loader(ops=(), audit=0) as without:
-        without.feed(lambda: None, ("image",))
+        without.port.feed(lambda: None, ("image",))
 
 
 def test_it_says_what_it_does():
@@ -443,7 +443,7 @@ class TestAFaultOnAGpu:
         assert f"record {BAD}, epoch 0, step {step}: field 'image' on gpu:0: " in errors[step].what
         assert "executor 'array' on gpu:0 made it by RandomFlip Normalize" in errors[step].cause
 
-    def test_in_a_lane_whose_images_are_decoded_on_the_host_is_seen(self, monkeypatch):
+    def test_where_the_host_decodes_is_seen(self, monkeypatch):
         with_fault(monkeypatch, lambda images, results: _swapped(results))
         ops = [gl.ops.Decode(), gl.ops.RandomResizedCrop(8), gl.ops.Normalize(127.0, 60.0)]
         words = {"device": "gpu", "executor": "array", "num_threads": 2}
@@ -732,7 +732,7 @@ def trial_loader(share=None, **settings):
     """Return a loader of images, and its auditor, as if it decoded on a GPU by a decoder that is
     not known."""
     plain = gl.Loader(files(), 4, ops=IMAGE_OPS, device="cpu", num_threads=1, **settings)
-    words = {"executor": "array", "num_threads": 1, "counters": plain._counters}
+    words = {"executor": "array", "num_threads": 1, "counters": plain._setup.counters}
     setting = None if share is None else audit.AuditSetting(share, counts=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "_trial_of", lambda recipe, setting: audit.DecoderTrial(DECODER, CARD))
@@ -742,7 +742,7 @@ def trial_loader(share=None, **settings):
 
 def outcome_at(plain, step):
     """Return the outcome of a step of epoch 0."""
-    return plain._session.at(plain._plan.at(Position(0), step))
+    return plain._session.at(plain._setup.plan.at(Position(0), step))
 
 
 class TestADecoderThatIsNotKnown:

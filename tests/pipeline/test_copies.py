@@ -221,15 +221,15 @@ def test_short_steps_whose_ops_read_are_done_together_from_the_first_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And of the first ones alone it is drawn, while they are waited for."""
-    stretches, draw_stretch = list[int](), session._stretch
+    stretches, draw_stretch = list[int](), session.Stretch
 
-    def note(recipe: Recipe, position: Position, num_steps: int) -> Stretch | None:
+    def note(recipe: Recipe, position: Position, num_steps: int) -> Stretch:
         stretches.extend(
             [num_steps] * (recipe.source is loader.source)
         )  # threads of an earlier test may still draw
         return draw_stretch(recipe, position, num_steps)
 
-    monkeypatch.setattr(session, "_stretch", note)
+    monkeypatch.setattr(session, "Stretch", note)
     np.save(tmp_path / "images.npy", np.zeros((9000, 8, 8, 3), np.uint8))
     loader = gl.Loader(gl.npy(tmp_path / "images.npy", field="image"), 20, ops=[FLIP], device="cpu")
     recipe = loader._session.recipe

@@ -275,15 +275,15 @@ def test_an_image_whose_end_is_missing_is_replaced_in_the_epochs_that_need_its_e
 
 
 def test_a_record_that_failed_before_costs_others_no_second_attempt(rows, monkeypatch):
-    from gpuload.pipeline.step import Step
+    from gpuload.pipeline.part import StepPart
 
-    tried, make = [], Step._make
+    tried, make_rows = [], StepPart.make_rows
 
-    def counted(self, part, begin, end, *extra):
+    def counted(self, begin, end, *extra):
         tried.append(end - begin)
-        make(self, part, begin, end, *extra)
+        make_rows(self, begin, end, *extra)
 
-    monkeypatch.setattr(Step, "_make", counted)
+    monkeypatch.setattr(StepPart, "make_rows", counted)
     with gl.Loader(
         rows, batch_size=NUM_ROWS, on_error="replace", max_bad=0.2, device="cpu", num_threads=1
     ) as load:

@@ -247,7 +247,7 @@ def test_without_the_wait_at_the_hand_over_a_test_fails(monkeypatch, tmp_path):
 
 
 def test_without_keeping_the_slot_until_its_upload_has_run_a_test_fails(monkeypatch, tmp_path):
-    release = batches_module._Board._release
+    release = batches_module.BatchBoard._release
 
     def at_once(self, lane):
         for upload in list(self._uploading):
@@ -256,7 +256,7 @@ def test_without_keeping_the_slot_until_its_upload_has_run_a_test_fails(monkeypa
                 upload.step.release()
         release(self, lane)
 
-    monkeypatch.setattr(batches_module._Board, "_release", at_once)
+    monkeypatch.setattr(batches_module.BatchBoard, "_release", at_once)
     assert fails(monkeypatch, tmp_path)
 
 

@@ -17,8 +17,8 @@ from gpuload.pipeline.settings import (
     MOST_TRIALS,
     Bounds,
     Chooser,
+    LoopWindow,
     Setting,
-    Window,
 )
 from gpuload.pipeline.tuning import MANY_THREADS, THREADS_PER_CORE
 
@@ -50,7 +50,7 @@ class Machine:
     train_s: float = 0.0
     is_shared: bool = False
 
-    def window(self, setting: Setting) -> Window:
+    def window(self, setting: Setting) -> LoopWindow:
         """Return what is measured of a long loop: the slowest of all that it needs decides."""
         threads, ahead = setting
         alone_s = self.cpu_s + self.storage_s + self.lock_s
@@ -69,7 +69,7 @@ class Machine:
         reading_s = self.storage_s + queue_s * (limit == "disk")
         other_s = queue_s * (limit == "lock")
         work_s = self.cpu_s + self.lock_s + reading_s + other_s
-        return Window(
+        return LoopWindow(
             step_s=step_s,
             wait_s=step_s - self.train_s,
             idle_share=queue_s / (threads * step_s) if limit in ("training", "ahead") else 0.0,
@@ -79,7 +79,7 @@ class Machine:
         )
 
 
-def jitter_window(setting: Setting, seed: int = 1) -> Window:
+def jitter_window(setting: Setting, seed: int = 1) -> LoopWindow:
     """Return what is measured where one step in ten takes ten times as long; there are cores for
     all threads."""
     generator = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def jitter_window(setting: Setting, seed: int = 1) -> Window:
         taken_s[step] = ready_s
         now = ready_s + train_s
     idle = 1 - work_s.sum() / (now * setting.num_threads)
-    return Window(
+    return LoopWindow(
         now / num_steps,
         wait_s / num_steps,
         idle,
@@ -247,7 +247,9 @@ def test_on_a_machine_where_nothing_is_steady_steps_ahead_have_a_limit():
     for _ in range(1000):
         step_s = generator.uniform(0.5, 2.0)
         chooser.next(
-            Window(step_s, step_s, idle_share=0.3, read_share=0.0, lock_share=0.0, ahead_bytes=1)
+            LoopWindow(
+                step_s, step_s, idle_share=0.3, read_share=0.0, lock_share=0.0, ahead_bytes=1
+            )
         )
 
     assert chooser.setting.num_ahead <= 2 * MOST_DEPTH
@@ -260,9 +262,9 @@ def test_where_fewer_threads_are_slower_after_all_they_are_not_taken():
     chooser = Chooser(first(2), bounds(2))
     settings_of(chooser, machine.window, 30)
 
-    def unknown(setting: Setting) -> Window:
+    def unknown(setting: Setting) -> LoopWindow:
         window = machine.window(setting)
-        return Window(
+        return LoopWindow(
             window.step_s,
             window.wait_s,
             window.idle_share,
@@ -276,7 +278,7 @@ def test_where_fewer_threads_are_slower_after_all_they_are_not_taken():
 
 
 def test_without_samples_nothing_is_tried():
-    window = Window(
+    window = LoopWindow(
         1.0, 1.0, idle_share=0.0, read_share=nan, lock_share=nan, ahead_bytes=STEP_BYTES
     )
     chooser = Chooser(Setting(8, 9), bounds(2))
@@ -289,10 +291,10 @@ def test_noise_drives_no_setting_away(seed: int):
     """Each window is up to a tenth faster or slower, at random."""
     generator, machine = np.random.default_rng(seed), Machine(4, storage_s=0.02)
 
-    def noisy(setting: Setting) -> Window:
+    def noisy(setting: Setting) -> LoopWindow:
         window, factor = machine.window(setting), generator.uniform(0.9, 1.1)
         wait_s = window.wait_s * factor
-        return Window(
+        return LoopWindow(
             window.step_s * factor,
             wait_s,
             window.idle_share,
@@ -341,7 +343,7 @@ def test_each_change_is_told_and_the_one_that_stays_is_remembered():
 def test_a_python_reader_that_computes_gets_fewer_threads_and_one_that_sleeps_more(cores: int):
     """What a reader waits for is not known: so both are tried."""
 
-    def window(setting: Setting, lock_s: float, sleep_s: float, fight: float) -> Window:
+    def window(setting: Setting, lock_s: float, sleep_s: float, fight: float) -> LoopWindow:
         machine = Machine(
             cores, cpu_s=0.0001, storage_s=sleep_s, lock_s=lock_s, fight=fight
         ).window(setting)
@@ -403,7 +405,7 @@ def noisy_run(
     generator, chooser = np.random.default_rng(seed), Chooser(first(cores), bounds(cores))
     noise = factors(kind, generator)
 
-    def window(setting: Setting) -> Window:
+    def window(setting: Setting) -> LoopWindow:
         true, factor, (read, other, idle) = (
             machine.window(setting),
             next(noise),
@@ -459,7 +461,7 @@ def test_on_a_noisy_machine_a_setting_that_is_twice_as_fast_is_found(kind: str):
     def rate(seed: int) -> float:
         noise = factors(kind, np.random.default_rng(seed))
 
-        def window(setting: Setting) -> Window:
+        def window(setting: Setting) -> LoopWindow:
             true, factor = machine.window(setting), next(noise)
             return replace(true, step_s=true.step_s * factor, wait_s=true.wait_s * factor)
 
@@ -473,7 +475,7 @@ def test_a_neighbour_who_leaves_during_a_trial_does_not_decide():
     """The first window was slow by him; with the trial he was gone, and with the first setting it
     is as fast again."""
     chooser = Chooser(first(2), bounds(2))
-    slow = Window(0.03, 0.03, read_share=0.9, lock_share=0.0, ahead_bytes=STEP_BYTES)
+    slow = LoopWindow(0.03, 0.03, read_share=0.9, lock_share=0.0, ahead_bytes=STEP_BYTES)
     assert chooser.next(slow) == Setting(4, 5)
     assert chooser.next(replace(slow, step_s=0.01, wait_s=0.01)) == first(2)
     assert chooser.next(replace(slow, step_s=0.01, wait_s=0.01)) == first(2)
@@ -495,7 +497,9 @@ def test_however_windows_answer_tuning_ends(seed: int):
         is_kept = seed == 0 or generator.random() < 0.5 * seed
         steps_s = 1.0 if (chooser.setting in (settings[0], *settings[-2:-1])) != is_kept else 0.1
         shares = generator.random(2) if seed else (0.9, 0.0)
-        chooser.next(Window(steps_s, steps_s, 0.5, shares[0], shares[1], ahead_bytes=STEP_BYTES))
+        chooser.next(
+            LoopWindow(steps_s, steps_s, 0.5, shares[0], shares[1], ahead_bytes=STEP_BYTES)
+        )
 
     assert chooser.is_over
     assert chooser.num_trials <= MOST_TRIALS
@@ -510,7 +514,7 @@ def test_two_settings_of_which_each_is_faster_when_it_is_tried_do_not_take_turns
         share = 0.0 if chooser.setting.num_threads > 2 else 0.9
         step_s = 0.8**chooser.num_trials if is_trial else 1.0
         chooser.next(
-            Window(step_s, step_s, read_share=share, lock_share=0.0, ahead_bytes=STEP_BYTES)
+            LoopWindow(step_s, step_s, read_share=share, lock_share=0.0, ahead_bytes=STEP_BYTES)
         )
         num_windows += 1
         assert num_windows <= 4 * MOST_TRIALS

@@ -408,7 +408,7 @@ def measure(tuning: Tuning, counters: Counters, condition) -> None:
 
 def tuner(folder, **changes) -> tuple[gl.Loader, Tuning, Counters]:
     load = loader("ops", folder, **changes)
-    return load, load._session.tuning, load._counters
+    return load, load._session.tuning, load._setup.counters
 
 
 def test_a_loader_says_what_it_chose_and_why(at_once, folder, caplog, monkeypatch):

@@ -295,7 +295,7 @@ def test_without_keeping_memory_until_its_upload_has_run_a_test_fails(
                 outcome.step.release()
         lane.reclaim()
 
-    monkeypatch.setattr(batches_module._Board, "_release", release_at_once)
+    monkeypatch.setattr(batches_module.BatchBoard, "_release", release_at_once)
     assert uploads_change(source)
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gpuload.errors import ClosedError
@@ -53,8 +54,8 @@ def test_what_steps_took_is_added_in_one_call_however_many_were_forgotten():
     class Copied(Fake):
         """A step that threads of the core did."""
 
-        num_bytes, num_read_bytes, position = 400, 100, None
-        recipe = SimpleNamespace(graph=SimpleNamespace(ops=()))
+        rows, position = SimpleNamespace(num_bytes=400, records=np.zeros(4)), None
+        recipe = SimpleNamespace(graph=SimpleNamespace(ops=()), record_bytes=25)
         copies = SimpleNamespace(times=lambda: (5.0, 4.0, 3.0, 2.0, 1.0), wait_s=0.25)
 
     calls, counters = [], Calls()
@@ -76,8 +77,8 @@ def test_of_steps_whose_ops_read_the_waiting_is_reading_and_the_rest_is_ops():
         """A step whose ops threads of the core did while they read; of every second one there is a
         sample."""
 
-        num_bytes, num_read_bytes, position = 400, 100, None
-        recipe = SimpleNamespace(graph=SimpleNamespace(ops=("flip",)))
+        rows, position = SimpleNamespace(num_bytes=400, records=np.zeros(4)), None
+        recipe = SimpleNamespace(graph=SimpleNamespace(ops=("flip",)), record_bytes=25)
 
         def __init__(self, number):
             super().__init__(number)

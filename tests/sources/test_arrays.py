@@ -17,7 +17,7 @@ from gpuload import core
 from gpuload.errors import RecordIndexError, SpecError
 from gpuload.sources.arrays import arrays
 from gpuload.sources.layouts import layout_of
-from gpuload.sources.leaf import fill
+from gpuload.sources.shares import fill
 from gpuload.testing.sources import SourceContract, assert_same
 
 RNG = np.random.default_rng(0)

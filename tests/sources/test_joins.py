@@ -14,7 +14,8 @@ import pytest
 
 import gpuload as gl
 from gpuload.errors import SpecError
-from gpuload.sources.names import RecordNames, match
+from gpuload.sources.namematch import match
+from gpuload.sources.names import RecordNames
 from tests import imagefiles
 
 NUMBERS = range(1, 13)  # by text: 1 10 11 12 2 ...

@@ -7,7 +7,7 @@ import pytest
 
 from gpuload.errors import FormatError
 from gpuload.formats.listing import (
-    ANY,
+    FREE,
     ListedArray,
     chunk_numbers,
     read_arrays,
@@ -27,7 +27,7 @@ TABLE = (
         inside=("begin", "length"),
         total=500,
     ),
-    ListedArray("notes", per=ANY, is_optional=True),
+    ListedArray("notes", per=FREE, is_optional=True),
 )
 VALUES = {
     "kind_of": [0, 1],

@@ -21,7 +21,7 @@ import gpuload as gl
 from gpuload.errors import FormatError, SpecError
 from gpuload.formats.npy.source import npy
 from gpuload.sources import rows
-from gpuload.sources.leaf import fill
+from gpuload.sources.shares import fill
 from gpuload.spec import LARGEST_NDIM
 from gpuload.storage import maps
 from gpuload.testing.sources import SourceContract, assert_same

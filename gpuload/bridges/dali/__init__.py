@@ -20,7 +20,7 @@ Draws     A random number belongs to (seed, epoch, record, name): no batch size,
           changes it. DALI's own random operators depend on the place in the batch and on the
           batches before.
 How       DALI calls a source ahead of time, and a source cannot see the outputs. So the pipeline's
-          class is replaced by one derived from it (`pipeline.Fed`), which only tells `feed.Feed`
+          class is replaced by one derived from it (`pipeline.Fed`), which only tells `feed.ReaderFeed`
           when DALI has taken a batch, when one comes out, and when the next epoch begins.
 Memory    A pipeline without a GPU reads the loader's memory itself: DALI keeps each array until it
           has used it, and the loader does not write to memory that is referred to. For a GPU DALI
@@ -32,8 +32,8 @@ Source    DALI 2.4,
           https://docs.nvidia.com/deeplearning/dali/user-guide/docs/operations/nvidia.dali.fn.external_source.html
 """
 
-from gpuload.bridges.dali.batches import Batches, source
+from gpuload.bridges.dali.batches import DaliBatches, source
 from gpuload.bridges.dali.nodes import reader
 from gpuload.ops.value.numbers import Numbers, coin_flip, integers, uniform
 
-__all__ = ["Batches", "Numbers", "coin_flip", "integers", "reader", "source", "uniform"]
+__all__ = ["DaliBatches", "Numbers", "coin_flip", "integers", "reader", "source", "uniform"]

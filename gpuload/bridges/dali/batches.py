@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from gpuload.loader import Loader
 
 
-def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -> Batches:
+def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -> DaliBatches:
     """Return a source for ``fn.external_source``: a function of ``BatchInfo``, for processes and
     DALI's checkpoints.
 
-        batches = source(loader)                                          outside of the pipeline's definition
-        jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
+        batches = source(loader)                                          outside of the pipeline's
+        definition jpegs, labels = fn.external_source(batches, **batches.arguments, parallel=True)
 
     Epoch 0, iteration 0 of DALI is the position that the loader has now; the loader itself stays
-    where it is, and ``loader.state_dict(epoch, step)`` is the state of any step. Batches are made
-    when they are asked for, where they are asked for: use `reader` unless you need worker
+    where it is, and ``loader.state_dict(epoch, step)`` is the state of any step. DaliBatches are
+    made when they are asked for, where they are asked for: use `reader` unless you need worker
     processes. These start by ``py_start_method="spawn"``.
 
     Args:
@@ -45,15 +45,15 @@ def source(loader: Loader, *, draws: Mapping[str, Op | Numbers] | None = None) -
         DeviceError: the loader is on a GPU.
     """
     common.check_loader("source", loader)
-    return Batches(loader, draws)
+    return DaliBatches(loader, draws)
 
 
-class Batches:
+class DaliBatches:
     """A loader as a source of ``fn.external_source``: each batch a function of its epoch and
     iteration alone.
 
     Attributes:
-        loader: whose batches they are.
+        loader: of the batches.
         arguments: the arguments of ``fn.external_source`` for them.
     """
 
@@ -87,27 +87,29 @@ class Batches:
         if not isinstance(info, dali.types.BatchInfo):
             raise SpecError(
                 f"source(loader) was asked for {info!r}",
-                cause="without batch=True, batch_info=True DALI does not say which batch of which epoch it wants",
+                cause="without batch=True, batch_info=True DALI does not say which batch of which "
+                "epoch it wants",
                 remedy="write fn.external_source(batches, **batches.arguments, parallel=True)",
             )
         if os.getpid() != self._process:
             raise ClosedError(
                 "source(loader) in a process that was forked off",
                 cause="the loader's threads and files are in the other process",
-                remedy='start the workers anew: @pipeline_def(py_num_workers=2, py_start_method="spawn")',
+                remedy="start the workers anew: @pipeline_def(py_num_workers=2, "
+                'py_start_method="spawn")',
             )
         if info.epoch_idx == 0:
             start = self._start
         else:
             start = Position(self._start.epoch + info.epoch_idx)
-        position = self.loader.after(start, info.iteration)
+        position = self.loader.port.after(start, info.iteration)
         if position.epoch != start.epoch:
             raise StopIteration
-        columns = self._columns.values(self.loader.batch_of(position))
+        columns = self._columns.values(self.loader.port.batch_of(position))
         return tuple([np.asarray(value) for value in values] for values in columns)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Batches, (self.loader, self._draws)
+        return DaliBatches, (self.loader, self._draws)
 
     def __repr__(self) -> str:
         return f"source({self.loader!r})"

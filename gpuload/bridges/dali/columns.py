@@ -158,13 +158,14 @@ def _checked_draws(draws: Mapping[str, Op | Numbers] | None) -> dict[str, Op | N
             raise SpecError(
                 f"draws[{name!r}] = {item!r}",
                 cause="it is neither numbers nor an op that draws",
-                remedy="use uniform(-10, 10), integers(0, 5), coin_flip(0.5) of this module, or gl.ops.RandomFlip()",
+                remedy="use uniform(-10, 10), integers(0, 5), coin_flip(0.5) of this module, or "
+                "gl.ops.RandomFlip()",
             )
     return dict(draws or {})
 
 
 def _graph(loader: Loader, ops: Sequence[Op]) -> Graph:
-    """Return the graph whose draws are those of the ops behind the loader's own; encoded images
+    """Return the graph of the draws of the ops behind the loader's own; encoded images
     count as decoded."""
     fields = [
         (

@@ -1,4 +1,4 @@
-"""Feed: the batches of a loader on their way into one pipeline and out of it.
+"""ReaderFeed: the batches of a loader on their way into one pipeline and out of it.
 
 DALI calls a source ahead of time, and a source cannot see the outputs; the pipeline reports them
 (`pipeline.Fed`).
@@ -28,7 +28,7 @@ MAX_RECORDS = 8  # in a note on an error
 
 
 @dataclass
-class Step:
+class ReaderStep:
     """A batch that DALI was given: which it is, and the iterator that made it."""
 
     batches: Epoch
@@ -50,7 +50,7 @@ class Step:
         return f"in epoch {self.epoch}, step {self.step}, of the records {records}{suffix}; {call} has this batch"
 
 
-class Feed:
+class ReaderFeed:
     """The feed of one pipeline: the batches of a loader, epoch by epoch, ahead of the pipeline's
     outputs.
 
@@ -69,7 +69,7 @@ class Feed:
         self._fills = name is not None and loader.last_batch == "partial"
         self._batches: Epoch | None = None
         self._waiting: Any = None  # the columns of a batch, and the batch
-        self._steps: deque[Step] = deque()
+        self._steps: deque[ReaderStep] = deque()
         self._error: Exception | None = None
         self._is_over = False
 
@@ -89,7 +89,9 @@ class Feed:
             if batches is None:
                 if self.name is not None:
                     check_whole(self._loader.position)
-                self._batches = batches = self._loader.manual_epoch().then(self._with_columns())
+                self._batches = batches = self._loader.port.manual_epoch().then(
+                    self._with_columns()
+                )
             for (
                 self._waiting
             ) in batches:  # a loop: behind next() a signal handler might drop the batch
@@ -123,7 +125,7 @@ class Feed:
         if self._waiting is not None and self._batches is not None:
             batch, batches = self._waiting[1], self._batches
             is_filled = self._fills and batch.records.size < self._loader.batch_size
-            step = Step(
+            step = ReaderStep(
                 batches, batches.position, batch.epoch, batch.step, batch.records, is_filled
             )
             self._steps += (
@@ -187,10 +189,10 @@ class Feed:
         }
 
 
-class ColumnSource:
+class ReaderColumn:
     """The callable from which DALI takes one column."""
 
-    def __init__(self, feed: Feed, place: int) -> None:
+    def __init__(self, feed: ReaderFeed, place: int) -> None:
         self._feed, self._place = feed, place
 
     def __call__(self) -> Any:
@@ -203,9 +205,12 @@ def check_whole(position: Position) -> None:
     of one."""
     if position.step:
         raise SpecError(
-            f"reader(loader, name=...) of a loader that is at epoch {position.epoch}, step {position.step}",
-            cause="with reader_name= the iterators of DALI count batches, and know whole epochs only",
-            remedy="leave out name= here and reader_name= there: the iterator then ends where the loader does",
+            f"reader(loader, name=...) of a loader that is at epoch {position.epoch}, step "
+            f"{position.step}",
+            cause="with reader_name= the iterators of DALI count batches, and know whole epochs "
+            "only",
+            remedy="leave out name= here and reader_name= there: the iterator then ends where the "
+            "loader does",
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuload.bridges import common
 from gpuload.bridges.dali.columns import Columns, layout_of
-from gpuload.bridges.dali.feed import ColumnSource, Feed, check_whole
+from gpuload.bridges.dali.feed import ReaderColumn, ReaderFeed, check_whole
 from gpuload.bridges.dali.framework import dali
 from gpuload.bridges.dali.pipeline import current_pipeline, fed
 from gpuload.errors import SpecError
@@ -56,11 +56,11 @@ def reader(
     if name is not None:
         _check_name(name)
         check_whole(loader.position)
-    feed = Feed(loader, columns, name)
+    feed = ReaderFeed(loader, columns, name)
     shares_memory = loader.device == "cpu" and pipeline.device_id is None
     nodes = [
         dali.fn.external_source(
-            ColumnSource(feed, place),
+            ReaderColumn(feed, place),
             device=column.device,
             no_copy=shares_memory,
             dtype=getattr(dali.types, DALI_DTYPES[column.dtype.name]),

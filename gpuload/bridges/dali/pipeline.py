@@ -1,5 +1,5 @@
 """Pipelines that a loader feeds: a class derived from the pipeline's own, which reports each event
-to `Feed`.
+to `ReaderFeed`.
 
 That DALI has taken a batch is known from ``iter_setup``, which it calls when all sources of an
 iteration have given theirs.
@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpuload import device as devices
-from gpuload.bridges.dali.feed import Feed
+from gpuload.bridges.dali.feed import ReaderFeed
 from gpuload.bridges.dali.framework import dali
 from gpuload.errors import DeviceError, SpecError
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
-    """A pipeline that reports to its `Feed` which batches DALI takes and returns."""
+    """A pipeline that reports to its `ReaderFeed` which batches DALI takes and returns."""
 
-    _gpuload_feed: Feed
+    _gpuload_feed: ReaderFeed
 
     def iter_setup(self) -> None:
         """Called by DALI when all sources have given their batches of an iteration, before these
@@ -58,8 +58,10 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
         """Raise ``SpecError``: a pipeline with a source in Python cannot be serialized."""
         raise SpecError(
             "a pipeline with gpuload's reader, to be serialized (DALI's TensorFlow plugin does it)",
-            cause="its batches come from this process, and the plugin knows no epochs of a Python source",
-            remedy='for TensorFlow use gltf.dataset(loader, via="plugin"), with gltf = gpuload.bridges.tensorflow, and '
+            cause="its batches come from this process, and the plugin knows no epochs of a Python "
+            "source",
+            remedy='for TensorFlow use gltf.dataset(loader, via="plugin"), with gltf = '
+            "gpuload.bridges.tensorflow, and "
             "DALI's operators as gl.ops.Dali in the loader's ops=",
         )
 
@@ -77,8 +79,8 @@ class Fed(dali.pipeline.Pipeline):  # type: ignore[misc]  # DALI has no types
             raise SpecError(
                 f"reader_name={name!r}",
                 cause=f"the readers with a name in this pipeline are {sorted(readers)}",
-                remedy=f"write reader(loader, name={name!r}), or leave reader_name= out: the iterator then ends where "
-                "the loader does",
+                remedy=f"write reader(loader, name={name!r}), or leave reader_name= out: the "
+                "iterator then ends where the loader does",
             )
         return readers[name]
 
@@ -113,7 +115,8 @@ def current_pipeline(loader: Loader) -> Any:
     if getattr(pipeline, "_debug_on", False):
         raise SpecError(
             "reader(loader) in a pipeline with debug=True",
-            cause="DALI then calls the function again for every batch, and each call would begin to read anew",
+            cause="DALI then calls the function again for every batch, and each call would begin "
+            "to read anew",
             remedy="leave debug=True out",
         )
     if isinstance(pipeline, Fed):
@@ -124,8 +127,10 @@ def current_pipeline(loader: Loader) -> Any:
         )
     if pipeline.max_batch_size != loader.batch_size:
         raise SpecError(
-            f"a pipeline of batch_size={pipeline.max_batch_size} with a loader of batch_size={loader.batch_size}",
-            cause="the loader says which records are a batch, and DALI must have room for just that",
+            f"a pipeline of batch_size={pipeline.max_batch_size} with a loader of "
+            f"batch_size={loader.batch_size}",
+            cause="the loader says which records are a batch, and DALI must have room for just "
+            "that",
             remedy="make the pipeline with batch_size=loader.batch_size",
         )
     if loader.device == "cpu":
@@ -136,6 +141,7 @@ def current_pipeline(loader: Loader) -> Any:
         raise DeviceError(
             f"a pipeline on device_id={pipeline.device_id} with a loader on {loader.device}",
             cause="their memory is on different GPUs",
-            remedy=f'make the loader with device="gpu:{pipeline.device_id}", or device="cpu" for encoded images',
+            remedy=f'make the loader with device="gpu:{pipeline.device_id}", or device="cpu" for '
+            "encoded images",
         )
     return pipeline

@@ -60,8 +60,8 @@ def dataset(
 
     Args:
         loader: its ``output=`` gives the structure, ``("image", "label")`` for ``model.fit``.
-        via: ``"plugin"``: DALI's TensorFlow plugin, whose tensors are on the loader's device.
-            ``"generator"``: a Python generator, whose tensors are on the host. ``"auto"``: the
+        via: ``"plugin"``: DALI's TensorFlow plugin, with tensors on the loader's device.
+            ``"generator"``: a Python generator, with tensors on the host. ``"auto"``: the
             plugin on a GPU, the generator on a CPU, where it is the faster one; where the plugin
             has no form for a field or an op, or is not installed, the generator, with a warning.
             ``loader.describe()`` says which. Ops run in DALI inside the plugin, with its
@@ -116,19 +116,19 @@ def dataset(
 
 
 def _ahead(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.ahead(feed, warns=True)
+    return loader.port.ahead(feed, warns=True)
 
 
 def _restart(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.ahead(feed)
+    return loader.port.ahead(feed)
 
 
 def _stream(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.stream(feed, num_between=num_between)
+    return loader.port.stream(feed, num_between=num_between)
 
 
 def _endless(loader: Loader, feed: Session | None, num_between: int | None) -> Epoch:
-    return loader.stream(feed, num_between=num_between, endless=True)
+    return loader.port.stream(feed, num_between=num_between, endless=True)
 
 
 def _exact(base: Any, make: Callable[[plugin.Begin], Any], change: Callable[[Any], Any]) -> Any:
@@ -223,22 +223,28 @@ def _takes_plugin(loader: Loader, names: tuple[str, ...], via: str, weights: boo
             remedy="write via='generator', or leave weights= out",
         )
     if via != "auto":
-        loader.tell("dataset", f"by {PLUGIN if via == 'plugin' else 'a generator'} (asked for)")
+        loader.port.tell(
+            "dataset", f"by {PLUGIN if via == 'plugin' else 'a generator'} (asked for)"
+        )
         return via == "plugin"
     if loader.device == "cpu":
-        loader.tell("dataset", "by a generator (the faster one on a CPU)")
+        loader.port.tell("dataset", "by a generator (the faster one on a CPU)")
         return False
-    problem = "the weights come from the host" if weights else plugin.why_not(loader, names)
+    problem: object = "the weights come from the host"
+    if not weights:
+        problem = plugin.why_not(loader, names)
     if problem is None:
-        loader.tell("dataset", f"by {PLUGIN} (its tensors are on {loader.device})")
+        loader.port.tell("dataset", f"by {PLUGIN} (its tensors are on {loader.device})")
         return True
     log.warning(
-        "tf.data copies the batches from %s to the host and back; cause: %s; a loader with device='cpu' has them "
-        "copied to the GPU alone",
+        "tf.data copies the batches from %s to the host and back; cause: %s; a loader with "
+        "device='cpu' has them copied to the GPU alone",
         loader.device,
         problem,
     )
-    loader.tell("dataset", f"by a generator, through the host ({str(problem).splitlines()[0]})")
+    loader.port.tell(
+        "dataset", f"by a generator, through the host ({str(problem).splitlines()[0]})"
+    )
     return False
 
 
@@ -272,8 +278,10 @@ def as_yielded(loader: Loader, values: Any) -> Any:
 def _on_host(loader: Loader, array: Any) -> Any:
     """Return the array on the host; tf.data takes shareable ones without a copy."""
     on_host = isinstance(array, np.ndarray)
-    loader.count("tensors_shared" if on_host and is_shareable(array) else "tensors_copied", 1)
-    return array if on_host else array.get()
+    common.count_tensor(loader, shared=on_host and is_shareable(array))
+    if on_host:
+        return array
+    return array.get()
 
 
 def signature_of(field: Field, axis: int | None) -> Any:

@@ -54,9 +54,11 @@ def distribute(loader: Loader, strategy: Any) -> Any:
     num_replicas = strategy.num_replicas_in_sync
     if loader.num_shards != 1 or loader.batch_size % num_replicas:
         raise SpecError(
-            f"a loader of {loader.num_shards} shards with batches of {loader.batch_size}, for {num_replicas} replicas",
+            f"a loader of {loader.num_shards} shards with batches of {loader.batch_size}, for "
+            f"{num_replicas} replicas",
             cause="its batches are divided among the replicas",
-            remedy=f"make it without num_shards=, and with a batch_size that is a multiple of {num_replicas}",
+            remedy="make it without num_shards=, and with a batch_size that is a multiple of "
+            f"{num_replicas}",
         )
     names, nest = checked_nest(loader)
     common.warn_of_padding("distribute", loader)
@@ -80,9 +82,9 @@ def distribute(loader: Loader, strategy: Any) -> Any:
             loader, shards = alive(weak), [alive(shard) for shard in weak_shards]
             start = loader.position
             for shard in shards:
-                shard.go_to(start)
-            runs = [shard.ahead() for shard in shards]
-            loader.follow(runs[0])
+                shard.port.go_to(start)
+            runs = [shard.port.ahead() for shard in shards]
+            loader.port.follow(runs[0])
             # The replicas of a worker take its elements in turn, so the shards of one step follow
             # one another.
             for batches in zip(*runs, strict=True):

@@ -78,17 +78,20 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
         """
         loader = self.loader
         position, last_position = (
-            loader.after(self._start, self._num_trained),
-            loader.delivery_position(),
+            loader.port.after(self._start, self._num_trained),
+            loader.port.delivery_position,
         )
         if (last_position.epoch, last_position.step) < (position.epoch, position.step):
             raise SpecError(
-                f"{self._num_trained} steps were trained since epoch {self._start.epoch}, step {self._start.step}, but "
-                f"the loader has delivered only up to epoch {last_position.epoch}, step {last_position.step}",
-                cause="the dataset was cut or put together anew (take, batch ...), or is of another loader",
-                remedy="fit on dataset(loader) as it is, prefetched or repeated, with steps_per_epoch= for less",
+                f"{self._num_trained} steps were trained since epoch {self._start.epoch}, step "
+                f"{self._start.step}, but the loader has delivered only up to epoch "
+                f"{last_position.epoch}, step {last_position.step}",
+                cause="the dataset was cut or put together anew (take, batch ...), or is of "
+                "another loader",
+                remedy="fit on dataset(loader) as it is, prefetched or repeated, with "
+                "steps_per_epoch= for less",
             )
-        return loader.state_at(position)
+        return loader.port.state_at(position)
 
     def save(self) -> None:
         """Write the state, and the weights where they belong to it."""
@@ -130,8 +133,8 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Take the loader behind the last step that was trained, wherever stages that read ahead
         have taken it."""
-        if self._num_trained and self.state() != self.loader.state_at(self.loader.position):
-            self.loader.go_to(self.loader.after(self._start, self._num_trained))
+        if self._num_trained and self.state() != self.loader.port.state_at(self.loader.position):
+            self.loader.port.go_to(self.loader.port.after(self._start, self._num_trained))
 
     def _correct(self) -> None:
         """Take back the update that Keras 3.15 counts too much where the data end before the steps
@@ -183,7 +186,7 @@ class Checkpoint(_Counting):
             ):
                 old.unlink(missing_ok=True)
         draft = f"{self._path}.{privatefiles.machine()}-{os.getpid()}.tmp"
-        # "x": what has this name already, a link of somebody else say, is not written to.
+        # "x": a file or link that has this name already is not written to.
         with open(draft, "x", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(draft, self._path)
@@ -293,8 +296,8 @@ class ResumeLoader(_Counting):
         were restored."""
         if self._num_restored not in (-1, self._num_updates()):
             raise SpecError(
-                f"the model has done {self._num_updates()} updates; those that ResumeLoader restored had done "
-                f"{self._num_restored}",
+                f"the model has done {self._num_updates()} updates; those that ResumeLoader "
+                f"restored had done {self._num_restored}",
                 cause="another callback restored other weights after it",
                 remedy="put ResumeLoader behind it in callbacks=[...]",
             )
@@ -303,7 +306,7 @@ class ResumeLoader(_Counting):
 
     def save(self) -> None:
         """Write model and state into a new folder, and remove the old one."""
-        position = self.loader.after(self._start, self._num_trained)
+        position = self.loader.port.after(self._start, self._num_trained)
         text = json.dumps({"epoch": self._next_epoch(position), "loader": self.state()})
         name = f"epoch-{position.epoch:06}-step-{position.step:09}"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -348,7 +351,9 @@ class ResumeLoader(_Counting):
         return self._epoch + int(is_complete)
 
     def _saves(self) -> list[Path]:
-        names = self._folder.glob("epoch-*-step-*") if self._folder.is_dir() else ()
+        if not self._folder.is_dir():
+            return []
+        names = self._folder.glob("epoch-*-step-*")
         return sorted(save for save in names if SAVE.fullmatch(save.name) and _is_save(save))
 
     def _remove_drafts(self) -> None:
@@ -360,7 +365,9 @@ class ResumeLoader(_Counting):
 
     def _latest(self) -> Path | None:
         saves = self._saves()
-        return saves[-1] if saves else None
+        if saves:
+            return saves[-1]
+        return None
 
     def _restore(self, folder: Path) -> None:
         model = self.model
@@ -368,7 +375,8 @@ class ResumeLoader(_Counting):
             raise SpecError(
                 f"ResumeLoader with a model that is not built, and {folder} to restore",
                 cause="Keras has no weights to load into yet",
-                remedy="give the model its input shape, keras.Input(shape=...), or call it on a batch before fit",
+                remedy="give the model its input shape, keras.Input(shape=...), or call it on a "
+                "batch before fit",
             )
         try:
             content = json.loads((folder / STATE).read_text(encoding="utf-8"))
@@ -416,8 +424,8 @@ class LoaderStats(keras.callbacks.Callback):  # type: ignore[misc]
     threads it writes ``loader/seconds/read``, ``loader/share/read`` (in the work of all stages),
     ``loader/fill/read`` (of the queue behind the stage), ``loader/bytes/read`` and
     ``loader/bytes_per_s/read`` (of one thread); see ``gpuload.stats.Stage``. At the end of each
-    epoch one sentence in the log (INFO) says what holds the loop up, and what helps most. Where the
-    training waited for a tenth of the epoch or more, it is a warning.
+    epoch one sentence in the log (INFO) names the bottleneck, and the change that helps most. Where
+    the training waited for a tenth of the epoch or more, it is a warning.
 
     Args:
         loader: that the dataset was made of.

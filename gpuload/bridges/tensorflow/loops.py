@@ -24,7 +24,7 @@ def tensors(loader: Loader) -> common.Tensors:
     Returns:
         An iterable with a length. Each loop over it goes on from the loader's position and takes it
         along. It yields a
-        `Batch` whose fields are tensors; ``batch.valid``, ``batch.records``, ``batch.epoch`` and
+        `Batch` of tensors; ``batch.valid``, ``batch.records``, ``batch.epoch`` and
         ``batch.step`` are
         those of the loader's batch.
 
@@ -44,7 +44,7 @@ def tensors(loader: Loader) -> common.Tensors:
             # NumPy's DLPack does not know bfloat16: the same bits travel as uint16.
             return tf.bitcast(tensor(array.view(np.uint16)), tf.bfloat16)
         shared = is_shareable(array)
-        loader.count("tensors_shared" if shared else "tensors_copied", 1)
+        common.count_tensor(loader, shared=shared)
         if isinstance(array, np.ndarray) and not shared:
             return tf.constant(array)
         # A capsule: TensorFlow 2.21 takes no object with ``__dlpack__``, and hands over no stream.

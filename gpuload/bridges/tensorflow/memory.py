@@ -88,7 +88,8 @@ def _check(name: str, value: object) -> None:
     if not is_number or not (0 < float(value) < 1 or float(value) >= MEBIBYTE):  # type: ignore[arg-type]
         raise SpecError(
             f"share_memory({name}={value!r})",
-            cause="it is a share of the card's memory, above 0 and below 1, or a number of bytes, at least 1 MiB",
+            cause="it is a share of the card's memory, above 0 and below 1, or a number of bytes, "
+            "at least 1 MiB",
             remedy=f"write {name}=0.3, or {name}=4 << 30",
         )
 
@@ -118,7 +119,8 @@ def _too_late(library: str, reason: str, number: int, free: int, total: int) -> 
     return DeviceError(
         f"share_memory: {library} cannot be given its part of gpu:{number}",
         cause=f"{reason}; {_holdings(number, free, total)}",
-        remedy="call share_memory first of all, before a tensor, a model or a loader is made on the GPU",
+        remedy="call share_memory first of all, before a tensor, a model or a loader is made on "
+        "the GPU",
     )
 
 

@@ -38,6 +38,7 @@ from gpuload.batch import arranged
 from gpuload.bridges.common import Nest
 from gpuload.bridges.tensorflow.framework import alive, check_gpu, dtype_of, tf
 from gpuload.errors import DeviceError, MissingPackageError, SpecError
+from gpuload.ops.base import has_dali_form
 
 if TYPE_CHECKING:
     from gpuload.loader import Loader
@@ -73,27 +74,28 @@ def why_not(
             )
         if field.dtype.name not in DTYPES:
             return _no_form(f"field {name!r} ({field})", f"the plugin has no {field.dtype} tensors")
-    graph = loader._feed_graph
+    graph = loader.port.feed_graph
     of_numpy = next((graph.ops[place] for place in graph.for_numpy), None)
     if of_numpy is not None:
         return _no_form(
             f"{of_numpy}", "the op has a form for NumPy alone, and the plugin runs DALI's"
         )
-    of_arrays = next((op for op in graph.ops if not op.has_dali_form), None)
+    of_arrays = next((op for op in graph.ops if not has_dali_form(op)), None)
     if of_arrays is not None:
         return _no_form(
             f"{of_arrays}", "the op has no lower(), and the plugin runs DALI's operators alone"
         )
-    if loader.asked_executor == "array" and graph.ops:
+    if loader.port.asked_executor == "array" and graph.ops:
         return DeviceError(
             "a loader with executor='array'",
             cause="the plugin runs the ops in DALI",
             remedy=f"{_in_place_of_array(loader)}, or write via='generator'",
         )
-    if loader.on_error != "raise" and any(op.codec for op in graph.ops):
+    if loader.on_error != "raise" and any(op.traits.codec for op in graph.ops):
         return _no_form(
             f"a loader that decodes images, with on_error={loader.on_error!r},",
-            "damage that only the decoder finds would be an error inside TensorFlow, where no other record can be put",
+            "damage that only the decoder finds would be an error inside TensorFlow, where no "
+            "other record can be put",
         )
     if not signalsafe.is_installed("nvidia.dali_tf_plugin"):
         return _missing()
@@ -105,7 +107,7 @@ def why_not(
 
 
 def _in_place_of_array(loader: Loader) -> str:
-    decodes = any(op.codec for op in loader.graph.ops)
+    decodes = any(op.traits.codec for op in loader.port.graph.ops)
     if decodes:
         return "write decode='host' in place of executor='array'"
     return "leave executor= out"
@@ -139,18 +141,21 @@ def plugin_dataset(
             "gpuload.executors.dali"
         )  # the package nvidia.dali is large
         feed = feeds.Feed(
-            loader._feed_graph, outputs, device=loader.device, batch_size=loader.most_records
+            loader.port.feed_graph,
+            outputs,
+            device=loader.device,
+            batch_size=loader.port.most_records,
         )
         return feed, feed.pipeline(loader.num_threads)
 
     feed, pipeline = signalsafe.call(
         make_feed
     )  # an exception of a signal handler is no refusal of DALI's
-    session = loader.feed(feed.executor, feed.inputs)
+    session = loader.port.feed(feed.executor, feed.inputs)
     # TensorFlow 2.21 keeps the generators of all datasets for ever; the dataset keeps these two.
     weak, weak_session, weak_feed = weakref.ref(loader), weakref.ref(session), weakref.ref(feed)
     counts = counts and loader.device == "cpu"
-    iterators: deque[Epoch] = deque(maxlen=1)  # the iterator whose batches are counted next
+    iterators: deque[Epoch] = deque(maxlen=1)  # its batches are counted next
 
     def packed_batches() -> Iterator[NDArray[np.uint8]]:
         loader, session, feed = alive(weak), alive(weak_session), alive(weak_feed)
@@ -182,7 +187,7 @@ def plugin_dataset(
             input_datasets={"packed": plugin.experimental.Input(fed, layout="X", batch=True)},
             output_dtypes=tuple(_signature(loader, name).dtype for name in outputs),
             output_shapes=tuple((None, *loader.spec_out[name].fixed_shape) for name in outputs),
-            batch_size=loader.most_records,
+            batch_size=loader.port.most_records,
             num_threads=loader.num_threads,
             device_id=None if loader.device == "cpu" else devices.number(loader.device),
             exec_dynamic=True,
@@ -231,10 +236,10 @@ def _import_plugin() -> Any:
         message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise MissingPackageError(
             "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
-            cause="the one that is installed does not load: it was compiled for another TensorFlow than "
-            f"{tf.__version__}, or for another DALI: {message}",
-            remedy=f"pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: {_build()}; or write "
-            "via='generator'",
+            cause="the one that is installed does not load: it was compiled for another "
+            f"TensorFlow than {tf.__version__}, or for another DALI: {message}",
+            remedy="pip uninstall nvidia-dali-tf-plugin-cuda120 (or -cuda130) and build it anew: "
+            f"{_build()}; or write via='generator'",
         ) from error
 
 
@@ -245,8 +250,8 @@ def _build() -> str:
     names = {distribution.metadata["Name"] for distribution in metadata.distributions()}
     extra = next((extra for name, extra in DALIS.items() if name in names), "tf-plugin")
     return (
-        "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging nanobind, then "
-        f"pip install --no-cache-dir --no-build-isolation '.[{extra}]')"
+        "`make tf-plugin` in a checkout (without make: pip install setuptools wheel packaging "
+        f"nanobind, then pip install --no-cache-dir --no-build-isolation '.[{extra}]')"
     )
 
 
@@ -261,6 +266,7 @@ def _no_form(subject: str, cause: str) -> SpecError:
 def _missing() -> MissingPackageError:
     return MissingPackageError(
         "dataset(loader, via='plugin') needs DALI's TensorFlow plugin",
-        cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the TensorFlow that is there",
+        cause="the package nvidia-dali-tf-plugin is not installed; it is compiled for the "
+        "TensorFlow that is there",
         remedy=f"install g++ and build it: {_build()}; or write via='generator'",
     )

@@ -1,4 +1,5 @@
-// Blocks: pixels of three channels taken apart, so that the compiler makes vector code of loops over them.
+// Blocks: pixels of three channels taken apart, so that the compiler makes vector code of loops
+// over them.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,8 @@ INLINE void split(const uint8_t* pixels, int64_t count, PixelBlock& to) {
     }
 }
 
-INLINE void join(const PixelBlock& from, int64_t count, uint8_t* pixels) {  // cut off to whole numbers
+INLINE void join(const PixelBlock& from, int64_t count,
+                 uint8_t* pixels) {  // cut off to whole numbers
     uint8_t planes[3 * BLOCK];
     for (int64_t i = 0; i < count; ++i) {
         planes[i] = uint8_t(int32_t(from.red[i]));
@@ -35,9 +37,11 @@ INLINE void join(const PixelBlock& from, int64_t count, uint8_t* pixels) {  // c
     interleave<false>(pixels, planes, BLOCK, count);
 }
 
-// Takes an image through `change(block, count)`, which changes the first pixels of a block, into `out`. `out` may be the image.
+// Takes an image through `change(block, count)`, which changes the first pixels of a block, into
+// `out`. `out` may be the image.
 template <class Change>
-INLINE void change_blocks(const uint8_t* image, int64_t pixels, uint8_t* out, const Change& change) {
+INLINE void change_blocks(const uint8_t* image, int64_t pixels, uint8_t* out,
+                          const Change& change) {
     PixelBlock block;
     for (int64_t begin = 0; begin < pixels; begin += BLOCK) {
         const int64_t count = std::min(BLOCK, pixels - begin);
@@ -47,7 +51,8 @@ INLINE void change_blocks(const uint8_t* image, int64_t pixels, uint8_t* out, co
     }
 }
 
-// Returns the sum of `gray(block, i)` over the pixels of an image: a value of 0 to 255 for pixel i of a block.
+// Returns the sum of `gray(block, i)` over the pixels of an image: a value of 0 to 255 for pixel i
+// of a block.
 template <class Gray>
 INLINE int64_t sum_blocks(const uint8_t* image, int64_t pixels, const Gray& gray) {
     PixelBlock block;
@@ -61,7 +66,5 @@ INLINE int64_t sum_blocks(const uint8_t* image, int64_t pixels, const Gray& gray
     }
     return total;
 }
-
-INLINE float bounded(float value, float limit) { return std::min(std::max(value, 0.0f), limit); }
 
 }  // namespace core

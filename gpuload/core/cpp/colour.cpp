@@ -1,10 +1,11 @@
 // Colour: see colour.hpp.
 //
-// Assumes: images and results have the sizes that are said; the Python face checked it. A result may lie in the memory of
-// its image, but for `sharpen`.
+// Assumes: images and results have the sizes that are said; the Python face checked it. A result
+// may lie in the memory of its image, but for `sharpen`.
 //
-// Sums `a + b * c` have one rounding, by std::fma; `kernels.colour` says why, and how NumPy makes the same bits. On processors
-// without such an instruction it is a function of the C library: slower, and the same bits.
+// Sums `a + b * c` have one rounding, by std::fma; `kernels.colour` says why, and how NumPy makes
+// the same bits. On processors without such an instruction it is a function of the C library:
+// slower, and the same bits.
 #include "colour.hpp"
 
 #include <algorithm>
@@ -12,20 +13,19 @@
 #include <cstring>
 
 #include "blocks.hpp"
+#include "shared/colour.hpp"
 #include "sharpness.hpp"
 
 namespace core {
 namespace {
 
-constexpr float RED = 0.2989f, GREEN = 0.587f, BLUE = 0.114f;
-
-INLINE float gray_of(float red, float green, float blue) {  // not cut off
-    return std::fma(blue, BLUE, std::fma(green, GREEN, red * RED));
+INLINE Colour colour_of(const PixelBlock& block, int64_t i) {
+    return {block.red[i], block.green[i], block.blue[i]};
 }
 
 struct Gray {  // cut off
     INLINE_MEMBER int32_t operator()(const PixelBlock& block, int64_t i) const {
-        return int32_t(gray_of(block.red[i], block.green[i], block.blue[i]));
+        return int32_t(gray_of(colour_of(block, i)));
     }
 };
 
@@ -33,10 +33,10 @@ struct Saturate {
     float factor, weight;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
         for (int64_t i = 0; i < count; ++i) {
-            const float gray = std::floor(gray_of(block.red[i], block.green[i], block.blue[i]));
-            block.red[i] = bounded(std::fma(gray, weight, block.red[i] * factor), 255.0f);
-            block.green[i] = bounded(std::fma(gray, weight, block.green[i] * factor), 255.0f);
-            block.blue[i] = bounded(std::fma(gray, weight, block.blue[i] * factor), 255.0f);
+            const float gray = std::floor(gray_of(colour_of(block, i)));
+            block.red[i] = bounded(blended(block.red[i], gray, factor, weight), 255.0f);
+            block.green[i] = bounded(blended(block.green[i], gray, factor, weight), 255.0f);
+            block.blue[i] = bounded(blended(block.blue[i], gray, factor, weight), 255.0f);
         }
     }
 };
@@ -44,46 +44,23 @@ struct Saturate {
 struct TurnHue {
     float shift;
     INLINE_MEMBER void operator()(PixelBlock& block, int64_t count) const {
-        constexpr float TO_UNIT = float(1.0 / 255), SIXTH = float(1.0 / 6), LEVELS = 255.999f;
-        for (int64_t i = 0; i < count; ++i) {
-            const float red = block.red[i] * TO_UNIT, green = block.green[i] * TO_UNIT, blue = block.blue[i] * TO_UNIT;
-            const float high = std::max(red, std::max(green, blue)), low = std::min(red, std::min(green, blue));
-            const bool is_gray = high == low;
-            const float span = high - low, saturation = span / (is_gray ? 1.0f : high), divisor = is_gray ? 1.0f : span;
-            // (a + offset) - b, where these are parts of the span by which two channels lie below the highest one.
-            const bool is_red = high == red, is_green = high == green;
-            const float above = (is_red ? high - blue : is_green ? high - red : high - green) / divisor;
-            const float below = (is_red ? high - green : is_green ? high - blue : high - red) / divisor;
-            float turn = (above + (is_red ? 0.0f : is_green ? 2.0f : 4.0f)) - below;
-            turn = turn * SIXTH + 1.0f;
-            turn -= std::floor(turn);  // which is not negative
-            turn += shift;
-            turn -= std::trunc(turn);
-            turn = turn < 0.0f ? turn + 1.0f : turn;
-            const float six = turn * 6.0f, sector = std::floor(six), rest = six - sector;
-            const float ramp = saturation * rest, pale = 1.0f - saturation;
-            const float falling = bounded((1.0f - ramp) * high, 1.0f), rising = bounded((ramp + pale) * high, 1.0f);
-            const float least = bounded(pale * high, 1.0f);
-            const bool first = sector == 0.0f || sector == 6.0f, second = sector == 1.0f, third = sector == 2.0f;
-            const bool fourth = sector == 3.0f, fifth = sector == 4.0f;
-            block.red[i] = LEVELS * (second ? falling : third || fourth ? least : fifth ? rising : high);
-            block.green[i] = LEVELS * (first ? rising : second || third ? high : fourth ? falling : least);
-            block.blue[i] = LEVELS * (first || second ? least : third ? rising : fourth || fifth ? high : falling);
-        }
+        for (int64_t i = 0; i < count; ++i)
+            core::turn_hue(block.red[i], block.green[i], block.blue[i], shift, float(1.0 / 255),
+                           255.999f);
     }
 };
 
 struct Sharper {
     float weight;
     INLINE_MEMBER float operator()(float smooth, float middle) const {
-        return bounded(std::fma(smooth - middle, weight, middle), 255.0f);
+        return bounded(sharpened(middle, smooth, weight), 255.0f);
     }
 };
 
 typedef uint8_t Bytes32 __attribute__((vector_size(32)));
 
-// Finds the least and the largest value of each channel of the first values, in as many vectors as make whole pixels.
-// Returns how many values these are.
+// Finds the least and the largest value of each channel of the first values, in as many vectors as
+// make whole pixels. Returns how many values these are.
 template <int FIXED>
 INLINE int64_t bounds_of(const uint8_t* image, int64_t count, uint8_t* low, uint8_t* high) {
     constexpr auto WIDTH = int64_t(sizeof(Bytes32)), ROW = WIDTH * FIXED;
@@ -107,8 +84,8 @@ INLINE int64_t bounds_of(const uint8_t* image, int64_t count, uint8_t* low, uint
 
 }  // namespace
 
-// Two pixels that follow one another are counted in tables of their own: they often are equal, and a count waits for the
-// one before it in its place.
+// Two pixels that follow one another are counted in tables of their own: they often are equal, and
+// a count waits for the one before it in its place.
 void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_t* counts) {
     int64_t i = 0;
     if (channels == 3) {
@@ -127,7 +104,8 @@ void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_
         for (int64_t c = 0; c < channels; ++c) ++counts[256 * c + image[c]];
 }
 
-CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low, uint8_t* high) {
+CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low,
+                        uint8_t* high) {
     std::fill_n(low, channels, uint8_t(255));
     std::fill_n(high, channels, uint8_t(0));
     const int64_t count = pixels * channels;
@@ -141,9 +119,9 @@ CLONES void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, 
 }
 
 void stretch_table(uint8_t low, uint8_t high, uint8_t* table) {
-    const bool is_flat = low == high;
-    const float scale = is_flat ? 1.0f : (float(high) - float(low)) * float(1.0 / 255), begin = is_flat ? 0.0f : float(low);
-    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(bounded((float(level) - begin) / scale, 255.0f)));
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(int32_t(
+            bounded(stretched(float(level), float(low), float(high), float(1.0 / 255)), 255.0f)));
 }
 
 void even_table(const int64_t* counts, uint8_t* table) {
@@ -154,22 +132,25 @@ void even_table(const int64_t* counts, uint8_t* table) {
     }
     const int64_t step = (total - last) / 255;  // of the values below the largest
     for (int level = 0; level < 256; ++level) {
-        table[level] = uint8_t(step == 0 ? level : std::clamp<int64_t>((before + step / 2) / step, 0, 255));
+        table[level] = uint8_t(evened(int64_t(level), before, step));
         before += counts[level];
     }
 }
 
 void brightness_table(float factor, uint8_t* table) {
-    for (int level = 0; level < 256; ++level) table[level] = uint8_t(int32_t(bounded(float(level) * factor, 255.0f)));
+    for (int level = 0; level < 256; ++level)
+        table[level] = uint8_t(int32_t(bounded(float(level) * factor, 255.0f)));
 }
 
 void contrast_table(float mean, float factor, float weight, uint8_t* table) {
-    const double product = double(mean) * double(weight);
     for (int level = 0; level < 256; ++level)
-        table[level] = uint8_t(int32_t(bounded(float(double(float(level) * factor) + product), 255.0f)));
+        table[level] =
+            uint8_t(int32_t(bounded(add_product(mean, weight, float(level) * factor), 255.0f)));
 }
 
-CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) { return sum_blocks(image, pixels, Gray{}); }
+CLONES int64_t sum_grays(const uint8_t* image, int64_t pixels) {
+    return sum_blocks(image, pixels, Gray{});
+}
 
 CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels, uint8_t* out) {
     PixelBlock block;
@@ -186,7 +167,8 @@ CLONES void make_gray(const uint8_t* image, int64_t pixels, int64_t out_channels
     }
 }
 
-CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, float weight, uint8_t* out) {
+CLONES void saturate(const uint8_t* image, int64_t pixels, float factor, float weight,
+                     uint8_t* out) {
     change_blocks(image, pixels, out, Saturate{factor, weight});
 }
 
@@ -194,7 +176,8 @@ CLONES void turn_hue(const uint8_t* image, int64_t pixels, float shift, uint8_t*
     change_blocks(image, pixels, out, TurnHue{shift});
 }
 
-CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float weight, uint8_t* out) {
+CLONES void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels,
+                    float weight, uint8_t* out) {
     any_sharpen(image, height, width, channels, Sharper{weight}, out);
 }
 

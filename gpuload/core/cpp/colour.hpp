@@ -1,4 +1,5 @@
-// Colour: uint8 images whose colours are changed, as `kernels.colour` says; channels lie side by side (HWC).
+// Colour: uint8 images whose colours are changed, as `kernels.colour` says; channels lie side by
+// side (HWC).
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,12 @@ namespace core {
 void count_levels(const uint8_t* image, int64_t pixels, int64_t channels, int64_t* counts);
 
 // Writes the least and the largest value of each channel; an image without pixels has 255 and 0.
-void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low, uint8_t* high);
+void find_bounds(const uint8_t* image, int64_t pixels, int64_t channels, uint8_t* low,
+                 uint8_t* high);
 
-// Tables of 256: of autocontrast for a channel with such bounds, of equalize for one with such counts, of brightness, and of
-// contrast for an image with such a mean. A weight is 1 - factor, rounded to float32, here and below.
+// Tables of 256: of autocontrast for a channel with such bounds, of equalize for one with such
+// counts, of brightness, and of contrast for an image with such a mean. A weight is 1 - factor,
+// rounded to float32, here and below.
 void stretch_table(uint8_t low, uint8_t high, uint8_t* table);
 void even_table(const int64_t* counts, uint8_t* table);
 void brightness_table(float factor, uint8_t* table);
@@ -25,6 +28,7 @@ void saturate(const uint8_t* image, int64_t pixels, float factor, float weight, 
 void turn_hue(const uint8_t* image, int64_t pixels, float shift, uint8_t* out);
 
 // Any number of channels, at least 3 x 3 pixels; out is not the image.
-void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float weight, uint8_t* out);
+void sharpen(const uint8_t* image, int64_t height, int64_t width, int64_t channels, float weight,
+             uint8_t* out);
 
 }  // namespace core

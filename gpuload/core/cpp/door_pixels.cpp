@@ -156,7 +156,10 @@ struct Steps {  // of an axis; a `face.PixelSums`
     Array<const int32_t, 1> first, count;
     Array<const int32_t, 2> weights;
 
-    bool take(PyObject* tuple) noexcept { return core::take_tuple(tuple, first, count, weights); }
+    bool take(PyObject* tuple) noexcept {
+        Array<const double, 2> exact_weights;
+        return core::take_tuple(tuple, first, count, exact_weights, weights);
+    }
 
     // Checks that steps read pixels of the image alone, and that their sums fit into 32 bits.
     core::Steps checked(int64_t length) const {

@@ -1,6 +1,8 @@
-// Edits: ops on the bytes of one image, one after the other while it lies in the cache, as `kernels.edits` says.
+// Edits: ops on the bytes of one image, one after the other while it lies in the cache, as
+// `kernels.edits` says.
 //
-// An edit is its code (the number of the op), the number of its arguments, and the arguments, all in float64.
+// An edit is its code (the number of the op), the number of its arguments, and the arguments, all
+// in float64.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,8 @@ struct Edits {
     int64_t count;
 };
 
-// Returns whether edits can be done to images of a size: there are such codes, and arguments that mean something.
+// Returns whether edits can be done to images of a size: there are such codes, and arguments that
+// mean something.
 bool are_edits(const Edits& edits, const Size& size);
 
 // Does edits, and has the memory for it.
@@ -51,8 +54,9 @@ class Editor {
     Size size_{};
     const uint8_t* current_ = nullptr;  // the image, or its state after the edits so far
     uint8_t* out_ = nullptr;
-    int64_t num_moves_ = 0;   // edits to come that cannot be done in place
-    int64_t num_tables_ = 0;  // by which `current_` is still to be looked up: none, one, or one of each channel
+    int64_t num_moves_ = 0;  // edits to come that cannot be done in place
+    int64_t num_tables_ =
+        0;  // by which `current_` is still to be looked up: none, one, or one of each channel
     std::vector<uint8_t> spare_, tables_, new_tables_, chain_;
     std::vector<int64_t> counts_;
     std::vector<float> sums_;

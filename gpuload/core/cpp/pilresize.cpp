@@ -1,21 +1,21 @@
 // Resize as Pillow: see pilresize.hpp.
 //
-// Assumes: each output pixel reads pixels of the image alone, and its weights are at most MOST_WEIGHT; the Python
-// face checked it.
+// Assumes: each output pixel reads pixels of the image alone, and its weights are at most
+// MOST_WEIGHT; the Python face checked it.
 #include "pilresize.hpp"
 
 #include <algorithm>
 #include <vector>
 
 #include "clones.hpp"
+#include "shared/pillow.hpp"
 
 namespace core {
 namespace {
 
-constexpr int BITS = 22;  // Pillow's PRECISION_BITS
-constexpr int32_t HALF = 1 << (BITS - 1);
+constexpr int32_t HALF = pillow::RESIZE_HALF;
 
-INLINE uint8_t bounded(int32_t sum) { return uint8_t(std::clamp(sum >> BITS, 0, 255)); }
+INLINE uint8_t bounded(int32_t sum) { return uint8_t(pillow::resized(sum)); }
 
 template <int FIXED>
 INLINE void along(const uint8_t* row, const Steps& steps, int64_t channels, uint8_t* to) {
@@ -34,14 +34,16 @@ INLINE void along(const uint8_t* row, const Steps& steps, int64_t channels, uint
         } else {
             for (int64_t c = 0; c < deep; ++c) {
                 int32_t sum = HALF;
-                for (int32_t tap = 0; tap < steps.count[x]; ++tap) sum += pixels[tap * deep + c] * weights[tap];
+                for (int32_t tap = 0; tap < steps.count[x]; ++tap)
+                    sum += pixels[tap * deep + c] * weights[tap];
                 to[x * deep + c] = bounded(sum);
             }
         }
     }
 }
 
-INLINE void add_row(int32_t* __restrict total, const uint8_t* __restrict row, int32_t weight, int64_t count) {
+INLINE void add_row(int32_t* __restrict total, const uint8_t* __restrict row, int32_t weight,
+                    int64_t count) {
     for (int64_t i = 0; i < count; ++i) total[i] += row[i] * weight;
 }
 
@@ -51,8 +53,8 @@ INLINE void emit(uint8_t* __restrict to, const int32_t* __restrict total, int64_
 
 }  // namespace
 
-CLONES void resize_as_pillow(const Image<const uint8_t>& from, const Steps& down, const Steps& across,
-                             const Image<uint8_t>& to) {
+CLONES void resize_as_pillow(const Image<const uint8_t>& from, const Steps& down,
+                             const Steps& across, const Image<uint8_t>& to) {
     const int64_t channels = from.channels, length = to.width * channels;
     const uint8_t* source = from.pixels;
     int64_t stride = from.stride;
@@ -70,14 +72,16 @@ CLONES void resize_as_pillow(const Image<const uint8_t>& from, const Steps& down
         stride = length;
     }
     if (down.outputs == 0) {
-        for (int64_t y = 0; y < to.height; ++y) std::copy_n(source + y * stride, length, to.pixels + y * to.stride);
+        for (int64_t y = 0; y < to.height; ++y)
+            std::copy_n(source + y * stride, length, to.pixels + y * to.stride);
         return;
     }
     std::vector<int32_t> total(static_cast<size_t>(length));
     for (int64_t y = 0; y < to.height; ++y) {
         std::fill(total.begin(), total.end(), HALF);
         for (int32_t tap = 0; tap < down.count[y]; ++tap)
-            add_row(total.data(), source + (down.first[y] + tap) * stride, down.weights[y * down.support + tap], length);
+            add_row(total.data(), source + (down.first[y] + tap) * stride,
+                    down.weights[y * down.support + tap], length);
         emit(to.pixels + y * to.stride, total.data(), length);
     }
 }

@@ -18,13 +18,17 @@ struct FirstPlanes {  // from planes 0 and 1; the places of plane 2 hold anythin
         const int column = int(16 * part + place) / 3;
         return mirrored ? 15 - column : column;
     }
-    static constexpr int of(size_t place) { return plane(place) == 1 ? 16 + column(place) : column(place); }
+    static constexpr int of(size_t place) {
+        return plane(place) == 1 ? 16 + column(place) : column(place);
+    }
 };
 
 template <int part, bool mirrored>
 struct LastPlane {  // from the pixels of the first two planes, and plane 2
     using First = FirstPlanes<part, mirrored>;
-    static constexpr int of(size_t place) { return First::plane(place) == 2 ? 16 + First::column(place) : int(place); }
+    static constexpr int of(size_t place) {
+        return First::plane(place) == 2 ? 16 + First::column(place) : int(place);
+    }
 };
 
 template <int part, bool mirrored>
@@ -57,7 +61,8 @@ INLINE void interleave(In* __restrict to, const In* __restrict red, int64_t plan
     }
 }
 
-// Copies the values of three planes, `plane` apart, side by side, the last pixel first if they are mirrored.
+// Copies the values of three planes, `plane` apart, side by side, the last pixel first if they are
+// mirrored.
 template <class In>
 INLINE void interleave(In* to, const In* red, int64_t plane, int64_t count, bool mirrored) {
     if (mirrored)
@@ -76,7 +81,9 @@ struct FirstPixels {
 template <int channel>
 struct LastPixels {
     using First = FirstPixels<channel>;
-    static constexpr int of(size_t place) { return First::byte(place) < 32 ? int(place) : First::byte(place) - 16; }
+    static constexpr int of(size_t place) {
+        return First::byte(place) < 32 ? int(place) : First::byte(place) - 16;
+    }
 };
 
 template <int channel>
@@ -87,7 +94,8 @@ INLINE void split_third(const Bytes16* pixels, uint8_t* to) {
 }
 
 // Puts the values of pixels into three planes, `plane` apart.
-INLINE void split_bytes(uint8_t* __restrict to, const uint8_t* __restrict pixels, int64_t plane, int64_t count) {
+INLINE void split_bytes(uint8_t* __restrict to, const uint8_t* __restrict pixels, int64_t plane,
+                        int64_t count) {
     int64_t x = 0;
     for (; x + 16 <= count; x += 16) {
         Bytes16 thirds[3];

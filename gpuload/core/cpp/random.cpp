@@ -1,37 +1,28 @@
 // Random: see random.hpp.
 //
-// Assumes: arrays of the sizes that are said, and positions inside the permutation; the Python face checked both.
+// Assumes: arrays of the sizes that are said, and positions inside the permutation; the Python face
+// checked both.
 #include "random.hpp"
 
 #include <algorithm>
 
 #include "clones.hpp"
+#include "shared/numbers.hpp"
 
 namespace core {
 namespace {
 
-constexpr uint64_t M0 = 0xD2E7470EE14C6C93, M1 = 0xCA5A826395121157, W0 = 0x9E3779B97F4A7C15, W1 = 0xBB67AE8584CAA73B;
 constexpr uint32_t H1 = 0x9E3779B1, H2 = 0x85EBCA77, H3 = 0xC2B2AE3D;
-constexpr int64_t CHUNK = 512;  // positions that go through all rounds together: both halves stay in the nearest cache
+constexpr int64_t CHUNK =
+    512;  // positions that go through all rounds together: both halves stay in the nearest cache
 
 struct Block {
     uint64_t words[4];
 };
 
-__extension__ typedef unsigned __int128 uint128;
-
 inline Block block_of(uint64_t record, Key key, uint64_t number) {
-    uint64_t c0 = number, c1 = record, c2 = key.epoch, c3 = 0, k0 = key.seed, k1 = key.stream;
-    for (int round = 0; round < 10; ++round) {
-        const uint128 first = uint128(c0) * M0, second = uint128(c2) * M1;
-        c0 = uint64_t(second >> 64) ^ c1 ^ k0;
-        c1 = uint64_t(second);
-        c2 = uint64_t(first >> 64) ^ c3 ^ k1;
-        c3 = uint64_t(first);
-        k0 += W0;
-        k1 += W1;
-    }
-    return {{c0, c1, c2, c3}};
+    const Words words = mix_words({number, record, key.epoch, 0}, key.seed, key.stream);
+    return {{words.c0, words.c1, words.c2, words.c3}};
 }
 
 INLINE uint32_t mix(uint32_t half, uint32_t key, uint32_t key_2, uint32_t modulus) {
@@ -43,14 +34,16 @@ INLINE uint32_t mix(uint32_t half, uint32_t key, uint32_t key_2, uint32_t modulu
 }
 
 // Rounds outside, positions inside: the inner loops become vector code.
-CLONES void rounds(uint32_t* __restrict a, uint32_t* __restrict b, int64_t count, const Network& network) {
+CLONES void rounds(uint32_t* __restrict a, uint32_t* __restrict b, int64_t count,
+                   const Network& network) {
     const uint32_t high = network.high, low = network.low;
     for (int64_t round = 0; round < network.num_rounds; round += 2) {
         const uint32_t* key = network.keys + 2 * round;
         const uint32_t k0 = key[0], k1 = key[1], k2 = key[2], k3 = key[3];
         for (int64_t i = 0; i < count; ++i) {
             const uint32_t total = a[i] + mix(b[i], k0, k1, high);
-            a[i] = std::min(total, total - high);  // total - high wraps round where total is below high
+            a[i] = std::min(total,
+                            total - high);  // total - high wraps round where total is below high
         }
         for (int64_t i = 0; i < count; ++i) {
             const uint32_t total = b[i] + mix(a[i], k2, k3, low);
@@ -61,7 +54,8 @@ CLONES void rounds(uint32_t* __restrict a, uint32_t* __restrict b, int64_t count
 
 }  // namespace
 
-void philox(const int64_t* records, int64_t num_records, Key key, int64_t num_blocks, uint64_t* out) {
+void philox(const int64_t* records, int64_t num_records, Key key, int64_t num_blocks,
+            uint64_t* out) {
     for (int64_t i = 0; i < num_records; ++i)
         for (int64_t number = 1; number <= num_blocks; ++number) {
             const Block block = block_of(uint64_t(records[i]), key, uint64_t(number));
@@ -74,7 +68,8 @@ void uniform(const int64_t* records, int64_t num_records, Key key, int64_t count
     for (int64_t i = 0; i < num_records; ++i)
         for (int64_t left = count, number = 1; left > 0; left -= 4, ++number) {
             const Block block = block_of(uint64_t(records[i]), key, uint64_t(number));
-            out = std::transform(block.words, block.words + std::min<int64_t>(4, left), out, number_of);
+            out = std::transform(block.words, block.words + std::min<int64_t>(4, left), out,
+                                 number_of);
         }
 }
 
@@ -91,7 +86,8 @@ void permute(const int64_t* positions, int64_t count, const Network& network, in
         rounds(a, b, size, network);
         for (int64_t i = 0; i < size; ++i) {
             uint64_t position = a[i] * low + b[i];
-            while (position >= uint64_t(network.length)) {  // "cycle walking": it ends, for a permutation has cycles only
+            while (position >= uint64_t(network.length)) {  // "cycle walking": it ends, for a
+                                                            // permutation has cycles only
                 uint32_t one = uint32_t(position / low), other = uint32_t(position % low);
                 rounds(&one, &other, 1, network);
                 position = one * low + other;

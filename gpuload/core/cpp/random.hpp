@@ -1,5 +1,5 @@
-// Random: Philox 4x64-10 and the keyed permutation, equal bit for bit to `rng.philox` and `order.Permutation`, which have
-// their description and their sources.
+// Random: Philox 4x64-10 and the keyed permutation, equal bit for bit to `rng.philox` and
+// `order.Permutation`, which have their description and their sources.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ struct Key {
 };
 
 // Writes the words of each record into its row of `out`, [num_records, 4 * num_blocks].
-void philox(const int64_t* records, int64_t num_records, Key key, int64_t num_blocks, uint64_t* out);
+void philox(const int64_t* records, int64_t num_records, Key key, int64_t num_blocks,
+            uint64_t* out);
 
 // Writes `count` numbers in [0, 1) of each record into its row of `out`, [num_records, count].
 void uniform(const int64_t* records, int64_t num_records, Key key, int64_t count, double* out);
@@ -23,7 +24,8 @@ struct Network {  // a Feistel network over pairs, position = a * low + b
     int64_t num_rounds;
 };
 
-// Writes the number at each position of the permutation. Each position lies in 0 .. length - 1 <= high * low - 1.
+// Writes the number at each position of the permutation. Each position lies in 0 .. length - 1 <=
+// high * low - 1.
 void permute(const int64_t* positions, int64_t count, const Network& network, int64_t* out);
 
 }  // namespace core

@@ -1,5 +1,6 @@
-// Shuffle: 16 bytes picked from two times 16, by numbers that the compiler knows; one or two instructions of a processor
-// that has them. GCC and clang each have a function of their own for it.
+// Shuffle: 16 bytes picked from two times 16, by numbers that the compiler knows; one or two
+// instructions of a processor that has them. GCC and clang each have a function of their own for
+// it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@ INLINE Bytes16 shuffle_bytes(Bytes16 first, Bytes16 second, std::index_sequence<
 #endif
 }
 
-// Returns, at each place i, byte Source::of(i) of `first`, or of `second` where that is 16 and more; `of` is constexpr.
+// Returns, at each place i, byte Source::of(i) of `first`, or of `second` where that is 16 and
+// more; `of` is constexpr.
 template <class Source>
 INLINE Bytes16 shuffle_bytes(Bytes16 first, Bytes16 second) {
     return shuffle_bytes<Source>(first, second, std::make_index_sequence<16>{});

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "clones.hpp"
+#include "shared/places.hpp"
 
 namespace core {
 namespace {
@@ -21,7 +22,8 @@ INLINE float entry_of(const Filter& filter, int64_t number) {
 }  // namespace
 
 // Writes the taps of each pixel. Rounding is one instruction in the clones, a call else.
-CLONES void write_taps(const Filter& filter, float scale, float step, float shift, bool is_mirrored, Taps& taps) {
+CLONES void write_taps(const Filter& filter, float scale, float step, float shift, bool is_mirrored,
+                       Taps& taps) {
     const int64_t support = taps.support;
     const auto count = int64_t(taps.first.size());
     for (int64_t x = 0; x < count; ++x) {
@@ -32,9 +34,9 @@ CLONES void write_taps(const Filter& filter, float scale, float step, float shif
         float total = 0;
         for (int64_t tap = 0; tap < support; ++tap) {
             const float place = (begin - position + float(tap)) * scale, below = std::floor(place);
-            const float low = entry_of(filter, int64_t(below)), high = entry_of(filter, int64_t(below) + 1);
-            const bool is_inside = place > -1.0f && place < float(filter.entries);
-            weights[tap] = is_inside ? low + (place - below) * (high - low) : 0.0f;
+            const float low = entry_of(filter, int64_t(below)),
+                        high = entry_of(filter, int64_t(below) + 1);
+            weights[tap] = tap_weight(place, low, high, float(filter.entries));
             total += weights[tap];
         }
         for (int64_t tap = 0; tap < support; ++tap) weights[tap] /= total == 0 ? 1.0f : total;
@@ -52,9 +54,12 @@ void Taps::compute(const Filter& filter, int64_t from, int64_t to, bool is_mirro
     write_taps(filter, scale, step, shift, is_mirrored, *this);
 }
 
-bool is_vertical_first(int64_t height, int64_t width, const Taps& vertical, const Taps& horizontal) {
-    const auto new_height = int64_t(vertical.first.size()), new_width = int64_t(horizontal.first.size());
-    const auto down = double(new_height * width), across = double(height * new_width), area = double(new_height * new_width);
+bool is_vertical_first(int64_t height, int64_t width, const Taps& vertical,
+                       const Taps& horizontal) {
+    const auto new_height = int64_t(vertical.first.size()),
+               new_width = int64_t(horizontal.first.size());
+    const auto down = double(new_height * width), across = double(height * new_width),
+               area = double(new_height * new_width);
     const auto rows = double(vertical.support), columns = double(horizontal.support);
     return SIZE_WEIGHT * down + down * rows + HORIZONTAL_WEIGHT * area * columns <
            SIZE_WEIGHT * across + HORIZONTAL_WEIGHT * across * columns + area * rows;

@@ -1,5 +1,6 @@
-// Taps of a resize: which source pixels make each pixel of the result, with which coefficients. The same numbers as
-// `kernels.resampling.taps`, bit for bit: the same operations on float in the same order.
+// Taps of a resize: which source pixels make each pixel of the result, with which coefficients. The
+// same numbers as `kernels.resampling.taps`, bit for bit: the same operations on float in the same
+// order.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct Taps {
     std::vector<float> weights;  // [count, support]
     int64_t support = 0;
 
-    // Computes those from so many pixels to so many, the last pixel of the result first if it is mirrored.
+    // Computes those from so many pixels to so many, the last pixel of the result first if it is
+    // mirrored.
     void compute(const Filter& filter, int64_t from, int64_t to, bool is_mirrored = false);
     Pass pass() const { return pass(0, int64_t(first.size())); }
     Pass pass(int64_t begin, int64_t count) const {  // of a part of the pixels

@@ -1,4 +1,5 @@
-// Walk: crop, mirror, reorder axes and normalise in one pass over an image, as `kernels.walk.Walk` says.
+// Walk: crop, mirror, reorder axes and normalise in one pass over an image, as `kernels.walk.Walk`
+// says.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ struct Walk {  // what is the same for all images
     int64_t channels;
     bool in_planes, out_planes;  // CHW, else HWC
     In fill;
-    const float *mean, *scale;  // [channels]; out = (value - mean) * scale, or the value itself where it is uint8
+    const float *mean,
+        *scale;  // [channels]; out = (value - mean) * scale, or the value itself where it is uint8
     int64_t window_height, window_width;
 
     int64_t out_size() const { return window_height * window_width * channels; }
@@ -25,16 +27,18 @@ struct Walker {
     int64_t channels, window_height, window_width;
     bool in_planes, out_planes;
     In fill;
-    std::vector<float> mean, scale;    // of each channel
-    std::vector<float> means, scales;  // of each value of a row; where the result has planes, of a row of each plane
-    std::vector<Out> edge;             // what such a row is outside the image
+    std::vector<float> mean, scale;  // of each channel
+    std::vector<float> means,
+        scales;  // of each value of a row; where the result has planes, of a row of each plane
+    std::vector<Out> edge;  // what such a row is outside the image
 };
 
 template <class In>
 struct Walked {
     const In* pixels;
     int64_t height, width;
-    const int32_t *start, *mirror;  // [2]: top and left of the window; 1 where it is mirrored down, across
+    const int32_t *start,
+        *mirror;  // [2]: top and left of the window; 1 where it is mirrored down, across
 };
 
 // Writes the window of an image.

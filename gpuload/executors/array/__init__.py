@@ -1,8 +1,7 @@
 """The array executor: the array forms of the ops, on NumPy or CuPy.
 
-rows.py       on the host, on any rows of a step, in many threads at once; in the core where it is
-              there
-batches.py    on a GPU, on whole batches, behind what rows.py has done for them on the host
+rows.py       on the host, on any rows of a step, in many threads at once
+batches.py    on a GPU, on whole batches, behind the ops that rows.py runs on the host
 runs.py       a field's rows through its stages, a tile at a time; ops on several fields
 groups.py     ops on a field that are done together
 assembly.py   the stages of a field

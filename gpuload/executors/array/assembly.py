@@ -10,11 +10,12 @@ import numpy as np
 
 from gpuload import core
 from gpuload.executors.array.groups import OpGroup, op_groups
-from gpuload.executors.array.imagestage import ImageStage
+from gpuload.executors.array.imagestage import ImageStage, makes_bytes
 from gpuload.executors.array.stage import NO_SIZES, FieldStage
 from gpuload.executors.array.stages import ArrayStage, EditStage, KernelStage, WalkStage
 from gpuload.graph.graph import Graph
-from gpuload.ops.base import Draw
+from gpuload.ops.base import Draw, Op
+from gpuload.ops.forms import Forms
 
 
 def make_stages(
@@ -29,8 +30,10 @@ def make_stages(
     for is_edit, edits in groupby(groups, key=lambda group: _is_edit(group, graph.empty_draws)):
         run = list(edits)
         if is_edit:
-            ops, op_places = (group.ops[0] for group in run), (group.places[0] for group in run)
-            stages.append(EditStage(tuple(ops), tuple(op_places), run[0].before, run[-1].after))
+            ops = tuple(group.ops[0] for group in run)
+            op_places = tuple(group.places[0] for group in run)
+            forms = tuple(group.forms[0] for group in run)
+            stages.append(EditStage(ops, op_places, run[0].before, run[-1].after, forms))
         else:
             stages += map(_stage, run)
     return _with_images(stages, graph.empty_draws)
@@ -44,16 +47,18 @@ def _is_edit(group: OpGroup, empty_draws: Sequence[Draw]) -> bool:
         return False
     if len(shape) != 3 or shape[2] is None:
         return False
-    return group.ops[0].edit_form(empty_draws[group.places[0]], NO_SIZES, shape[2]) is not None
+    return group.forms[0].edits(empty_draws[group.places[0]], NO_SIZES, shape[2]) is not None
 
 
 def _stage(group: OpGroup) -> FieldStage:
     """Return the stage of a group by itself."""
-    arguments = group.ops, group.places, group.before, group.after
+    arguments = group.ops, group.places, group.before, group.after, group.forms
     if group.is_walk:
         return WalkStage(*arguments)
-    form = group.ops[0].row_form(group.before)
-    return ArrayStage(*arguments) if form is None else KernelStage(*arguments, form)
+    form = group.forms[0].row
+    if form is None:
+        return ArrayStage(*arguments)
+    return KernelStage(*arguments, form)
 
 
 def _with_images(
@@ -95,7 +100,7 @@ def _num_joining(stages: Sequence[FieldStage], empty_draws: Sequence[Draw]) -> i
 
 def _decodes(stage: FieldStage) -> bool:
     """Return True if a stage decodes files."""
-    return stage.before.ragged and stage.ops[0].codec
+    return stage.before.ragged and stage.ops[0].traits.codec is not None
 
 
 def _image_stage(stages: Sequence[FieldStage]) -> ImageStage | None:
@@ -106,11 +111,10 @@ def _image_stage(stages: Sequence[FieldStage]) -> ImageStage | None:
     is_one_pass = isinstance(first, WalkStage | EditStage)
     if _decodes(first):
         decoding, steps = first, tuple(stages[1:])
-        is_one_pass = not first.ops[0].makes_bytes
+        is_one_pass = not makes_bytes(first.ops[0])
     if len(stages) == 1 and is_one_pass:
         return None
-    ops, places = (
-        sum((stage.ops for stage in stages), ()),
-        sum((stage.places for stage in stages), ()),
-    )
-    return ImageStage(ops, places, first.before, last.after, decoding, steps)
+    ops: tuple[Op, ...] = sum((stage.ops for stage in stages), ())
+    places: tuple[int, ...] = sum((stage.places for stage in stages), ())
+    forms: tuple[Forms, ...] = sum((stage.forms for stage in stages), ())
+    return ImageStage(ops, places, first.before, last.after, forms, decoding, steps)

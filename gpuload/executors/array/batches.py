@@ -45,7 +45,7 @@ class ArrayBatchExecutor:
 
     def __init__(self, graph: Graph, *, device: str) -> None:
         self.graph, self.device = graph, devices.choose(device)[0]
-        if self.device != "cpu" and any(op.codec for op in graph.ops):
+        if self.device != "cpu" and any(op.traits.codec for op in graph.ops):
             raise DeviceError(
                 f'executor="array" on {self.device}',
                 cause="CuPy does not decode images",
@@ -83,7 +83,8 @@ class ArrayBatchExecutor:
         for run in self._runs:
             if isinstance(run, int):
                 now |= {name: _in_place(self._xp, now[name]) for name in self.graph.targets[run]}
-                if not devices.begin(self.graph.ops[run].array_fields):
+                joint = self.graph.ops[run].traits.joint
+                if joint is None or not devices.begin(joint.array_fields):
                     now |= {name: devices.as_list(now[name]) for name in self.graph.targets[run]}
                 results = run_joint(self.graph, run, self._xp, now, draws[run])
                 # Fields that are handed out need memory of their own: a later op reads its field
@@ -108,8 +109,8 @@ class ArrayBatchExecutor:
             return group.walk_batch(self._xp, x, draws)
         x = _in_place(self._xp, x)
         for op, draw in zip(group.ops, draws, strict=True):
-            if op.checks:
-                if not devices.begin(op.check):
+            if (check := op.traits.check) is not None:
+                if not devices.begin(check.rows):
                     x = devices.as_list(x)
                 checks.ask(op, x)
             if not devices.begin(op.array_batch):
@@ -147,7 +148,8 @@ class ArrayBatchExecutor:
             return f"{', '.join(self.graph.outputs[run])}: together by {op}"
         name, group = run
         ops = " ".join(type(op).__name__ for op in group.ops)
-        return f"{name}: {'one kernel' if group.is_walk else 'array'} of {ops}"
+        form = "one kernel" if group.is_walk else "array"
+        return f"{name}: {form} of {ops}"
 
     def close(self) -> None:
         """Give back memory."""

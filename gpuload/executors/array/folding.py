@@ -8,34 +8,36 @@ import numpy as np
 
 from gpuload.kernels import walk
 from gpuload.kernels.walk import Walk
-from gpuload.ops.base import Draw, Op
+from gpuload.ops.base import Draw
+from gpuload.ops.forms import Forms
 from gpuload.spec import Field
 
 
-def num_folding(ops: Sequence[Op], draws: Sequence[Draw], field: Field) -> int:
-    """Return how many of the ops, from the first on, fold into one walk over the images of a
+def num_folding(forms: Sequence[Forms], draws: Sequence[Draw], field: Field) -> int:
+    """Return how many ops, by their forms, from the first on, fold into one walk over the images of a
     field."""
     path, count = walk.begin(field, 0), 0
-    while path is not None and count < len(ops):
-        path = _fold(path, ops[count], draws[count])
+    while path is not None and count < len(forms):
+        path = _fold(path, forms[count], draws[count])
         count += path is not None
     return count
 
 
-def fold_ops(path: Walk | None, ops: Sequence[Op], draws: Sequence[Draw]) -> Walk:
+def fold_ops(path: Walk | None, forms: Sequence[Forms], draws: Sequence[Draw]) -> Walk:
     """Return the walk of ops that fold, by ``num_folding``, behind a walk."""
-    for op, draw in zip(ops, draws, strict=True):
-        path = None if path is None else _fold(path, op, draw)
+    for form, draw in zip(forms, draws, strict=True):
+        if path is not None:
+            path = _fold(path, form, draw)
     if path is None:
-        # A fault of an op: whether it folds must not depend on what is drawn, because stages are
+        # A fault of an op: whether it folds must not depend on draws, because stages are
         # made once.
-        raise RuntimeError(f"{list(ops)} folded without records and do not with them")
+        raise RuntimeError(f"{list(forms)} folded without records and do not with them")
     return path
 
 
-def _fold(path: Walk, op: Op, draw: Draw) -> Walk | None:
+def _fold(path: Walk, form: Forms, draw: Draw) -> Walk | None:
     """Return a walk with an op behind it, None if that is not one walk."""
-    longer = op.fold(path, draw)
+    longer = form.fold(path, draw)
     # A walk over bytes fills with a byte. The op itself refuses, or cuts, any other number.
     if longer is not None and path.in_dtype == np.uint8 and longer.fill not in range(256):
         return None

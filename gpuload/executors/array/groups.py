@@ -13,6 +13,7 @@ from gpuload.executors.array.folding import fold_ops, num_folding
 from gpuload.graph.graph import Graph
 from gpuload.kernels import walk
 from gpuload.ops.base import Draw, Op
+from gpuload.ops.forms import Forms
 from gpuload.spec import Field
 
 
@@ -24,6 +25,7 @@ class OpGroup:
         ops: the ops.
         places: their places in the graph.
         before, after: the field before the first op and after the last.
+        forms: the compiled forms of the ops.
         is_walk: True if the ops make one walk; else it is a single op.
     """
 
@@ -31,6 +33,7 @@ class OpGroup:
     places: tuple[int, ...]
     before: Field
     after: Field
+    forms: tuple[Forms, ...]
     is_walk: bool
 
     def walk_batch(self, xp: ModuleType, x: Any, draws: Sequence[Draw]) -> Any:
@@ -38,7 +41,7 @@ class OpGroup:
         shape = None
         if not self.before.uniform:
             shape = x[0].shape
-        path = fold_ops(walk.begin(self.before, len(x), shape), self.ops, draws)
+        path = fold_ops(walk.begin(self.before, len(x), shape), self.forms, draws)
         return walk.walk_on_device(xp, path, x).reshape(len(x), *self.after.fixed_shape)
 
 
@@ -55,7 +58,7 @@ def field_runs(graph: Graph) -> list[int | tuple[str, list[int], bool]]:
         name: [] for name in graph.spec_in.names if name in graph.touched
     }
     for place, op in enumerate(graph.ops):
-        if not op.joint:
+        if not op.traits.joint:
             for name in graph.targets[place]:
                 waiting.setdefault(name, []).append(place)
             continue
@@ -100,15 +103,21 @@ def op_groups(
     """
     fields = [graph.before(places[0])[name], *(graph.specs[place][name] for place in places)]
     ops = [graph.op_on(place, name) for place in places]
+    forms = [op.forms(before) for op, before in zip(ops, fields, strict=False)]
     draws = [graph.empty_draws[place] for place in places]
     begin = 0
     while begin < len(ops):
         folding = 0
         if folds(*fields[begin : begin + 2]):
-            folding = num_folding(ops[begin:], draws[begin:], fields[begin])
+            folding = num_folding(forms[begin:], draws[begin:], fields[begin])
         end = begin + max(folding, 1)
         yield OpGroup(
-            tuple(ops[begin:end]), tuple(places[begin:end]), fields[begin], fields[end], folding > 0
+            tuple(ops[begin:end]),
+            tuple(places[begin:end]),
+            fields[begin],
+            fields[end],
+            tuple(forms[begin:end]),
+            folding > 0,
         )
         begin = end
 

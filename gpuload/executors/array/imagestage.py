@@ -25,7 +25,6 @@ from gpuload.images import native
 from gpuload.images.head import read_heads, without_orientation
 from gpuload.kernels.walk import Memory
 from gpuload.ops.base import HEADS, Draw, Op, Sizes
-from gpuload.ops.images import turns_upright
 from gpuload.ragged import Ragged
 from gpuload.stats import Watch
 
@@ -62,12 +61,14 @@ class ImageStage(FieldStage):
     @cached_property
     def calls_codec(self) -> bool:  # type: ignore[override]  # a constant of other stages
         """True if the core decodes files."""
-        return self.decoding is not None and self.decoding.ops[0].makes_bytes
+        return self.decoding is not None and makes_bytes(self.decoding.ops[0])
 
     @cached_property
     def channels(self) -> int:
         """The channels of the images before the steps."""
-        return channels_of(self.before if self.decoding is None else self.decoding.after)
+        if self.decoding is None:
+            return channels_of(self.before)
+        return channels_of(self.decoding.after)
 
     def run(self, x: Any, plan: Any, rows: slice, out: Array | None, memory: Memory) -> Any:
         """Return a tile after the ops; for images of sizes of their own a list, ``memory`` is asked
@@ -87,7 +88,7 @@ class ImageStage(FieldStage):
         else:
             x = [np.ascontiguousarray(image) for image in x]
         images, declined = self._write_rows(x, draws, out, memory)
-        # The core only says no; Python's forms decode what it cannot, or find the words of the
+        # The core only says no; Python's forms decode the row, or find the words of the
         # error.
         for row in declined:
             try:
@@ -127,7 +128,10 @@ class ImageStage(FieldStage):
         """
         codec = native.codec() if self.calls_codec else None
         if core.native is None or (self.decoding is not None and codec is None):
-            return [None] * len(x) if out is None else out, range(len(x))
+            images: Any = [None] * len(x)
+            if out is not None:
+                images = out
+            return images, range(len(x))
         files: JpegFiles | None = None
         if isinstance(x, np.ndarray):
             size = np.broadcast_to(np.array(x.shape[1:3], np.int32), (len(x), 2))
@@ -137,7 +141,7 @@ class ImageStage(FieldStage):
             files, size = _files(core.native, self.ops[0], x, draws[0])
             count_images(stats.watch(), size)
         visit, size_after = self._visit(size, draws)
-        images: Any = out
+        images = out
         if out is None:
             # Memory is taken here, with the interpreter's lock: the core makes no arrays while it
             # works without it.
@@ -151,7 +155,7 @@ class ImageStage(FieldStage):
         return images, np.flatnonzero(declined).tolist()
 
     def _visit(self, size: Sizes, draws: Sequence[Draw]) -> tuple[Visit, Sizes]:
-        """Return what becomes of images of these sizes, and their sizes behind it."""
+        """Return the visit of images of these sizes, and their sizes behind it."""
         if core.native is None:
             raise RuntimeError(f"rows of images: {core.problem}")
         visit = core.native.Visit(len(size), self.channels)
@@ -162,8 +166,7 @@ class ImageStage(FieldStage):
     @cached_property
     def _step_ops(self) -> list[tuple[FieldStage, slice]]:
         """The steps, each with its part of the ops."""
-        begin = 0 if self.decoding is None else len(self.decoding.ops)
-        parts = []
+        parts, begin = [], len(self.ops) - sum(len(step.ops) for step in self.steps)
         for step in self.steps:
             parts.append((step, slice(begin, begin + len(step.ops))))
             begin += len(step.ops)
@@ -210,16 +213,19 @@ def _run_stage(stage: FieldStage, image: Array, draws: Sequence[Draw]) -> Array:
 
 
 def _files(native: Native, op: Op, files: Ragged, draw: Draw) -> tuple[JpegFiles, Sizes]:
-    """Return files as the core takes them, and the sizes of what an op decodes of each."""
+    """Return files as the core takes them, and the size of the part that an op decodes of each."""
     if HEADS in draw:
         # Each head is read once: where sizes were needed to draw, `Graph.draw` has put the heads
         # among the draws.
         heads = draw[HEADS]
     else:
         heads = read_heads(files)
-        if not turns_upright(op):
+        codec = op.traits.codec
+        if codec is None:
+            raise RuntimeError(f"{op} does not decode")
+        if not codec.is_upright:
             heads = without_orientation(heads)
-        op.check_heads(heads[:, :3])
+        codec.check_heads(heads[:, :3])
     regions, size = NO_REGIONS, heads[:, :2]
     if "start" in draw:
         regions, size = np.concatenate([draw["start"], draw["shape"]], axis=1), draw["shape"]
@@ -235,7 +241,15 @@ def _files(native: Native, op: Op, files: Ragged, draw: Draw) -> tuple[JpegFiles
 
 def count_images(watch: Watch, size: Any) -> None:
     """Count images that were decoded, of which ``size`` has height and width."""
-    num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum()) if len(size) else 0.0
+    if not len(size):
+        return
+    num_pixels = float(np.prod(size, axis=1, dtype=np.float64).sum())
     watch.count("decode_images.images", len(size))
     watch.count("decode_images.pixels", num_pixels)
     watch.count("decode_images.bytes", RGB * num_pixels)
+
+
+def makes_bytes(op: Op) -> bool:
+    """Return True if an op decodes as the core can."""
+    codec = op.traits.codec
+    return codec is not None and codec.makes_bytes

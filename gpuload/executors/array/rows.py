@@ -20,13 +20,13 @@ import numpy as np
 from gpuload import core
 from gpuload.core.face import Maker
 from gpuload.errors import RowError
-from gpuload.executors.array.runs import FieldRun, make_runs
+from gpuload.executors.array.runs import StageRun, make_runs
 from gpuload.executors.array.stage import rows_of
 from gpuload.executors.base import Fields, Values
 from gpuload.graph.graph import Graph
 from gpuload.images import native
 from gpuload.kernels.walk import Memory
-from gpuload.ops.base import Draw
+from gpuload.ops.base import Draw, original
 from gpuload.ragged import Ragged, concatenate
 
 # Where images become several views, few are in memory at a time: those of rows that have so many
@@ -92,44 +92,46 @@ class ArrayRowExecutor:
                 parts.append(self.run(part, rows_of(draws, rows), part_out, names, memory))
             except RowError as error:
                 raise error.shift_rows(begin) from None
-        return {
-            name: out[name] if name in out else _concatenate([part[name] for part in parts])
-            for name in parts[0]
-        }
+        results = {name: out[name] for name in parts[0] if name in out}
+        for name in parts[0].keys() - out.keys():
+            results[name] = _concatenate([part[name] for part in parts])
+        return results
 
     @cached_property
     def has_makers(self) -> bool:
         """True if each field goes through one stage, that can read."""
-        return all(isinstance(run, FieldRun) and run.has_maker for run in self._runs)
+        return all(isinstance(run, StageRun) and run.has_maker for run in self._runs)
 
     def makers(self, draws: Sequence[Draw], count: int) -> dict[str, Maker]:
-        """Return for each field what makes its result of the bytes that are read; see
-        ``RowExecutor``."""
-        runs = [run for run in self._runs if isinstance(run, FieldRun)]
+        """Return for each field the form that makes its result of bytes; see ``RowExecutor``."""
+        runs = [run for run in self._runs if isinstance(run, StageRun)]
         return {run.name: run.maker(draws, count) for run in runs}
 
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
-        decoding = self._decoding
-        return {
-            "executor": f"array, {'compiled' if core.native is not None else 'NumPy'}",
+        lines = {
+            "executor": "array, NumPy" if core.native is None else "array, compiled",
             "device": "cpu",
             "stages": "; ".join(map(str, self._runs)) or "none: there are no ops",
-            **({"codec": native.how(takes_files=all(decoding))} if decoding else {}),
         }
+        if decoding := self._decoding:
+            lines["codec"] = native.how(takes_files=all(decoding))
+        return lines
 
     @property
     def decoder(self) -> str:
         """``"core"`` or ``"Python"``, which calls the codec; "" where no op decodes images."""
         if not self._decoding:
             return ""
-        return "core" if native.codec() is not None and all(self._decoding) else "Python"
+        if native.codec() is not None and all(self._decoding):
+            return "core"
+        return "Python"
 
     @cached_property
     def _decoding(self) -> list[bool]:
         """Whether the core takes the files, for each stage that decodes."""
-        stages = [stage for run in self._runs if isinstance(run, FieldRun) for stage in run.stages]
-        return [stage.calls_codec for stage in stages if any(op.codec for op in stage.ops)]
+        stages = [stage for run in self._runs if isinstance(run, StageRun) for stage in run.stages]
+        return [stage.calls_codec for stage in stages if any(op.traits.codec for op in stage.ops)]
 
     def close(self) -> None:
         """Give back memory: that of a thread ends with the thread."""
@@ -142,7 +144,7 @@ def _copies_images(graph: Graph) -> bool:
     copies = [
         (place, on)
         for place, (op, on, names) in steps
-        if any(op.original(name, on) != name for name in names)
+        if any(original(op, name, on) != name for name in names)
     ]
     return any(not graph.before(place)[name].uniform for place, on in copies for name in on)
 

@@ -4,7 +4,7 @@ step of a visit."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,6 +16,7 @@ from gpuload.core.face import Maker, Visit
 from gpuload.kernels import resampling, walk
 from gpuload.kernels.walk import Memory, Walk
 from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.forms import Forms
 from gpuload.spec import Field
 
 Array = NDArray[Any]
@@ -31,6 +32,7 @@ class FieldStage(ABC):
         ops: the ops.
         places: their places in the graph, for their draws.
         before, after: the field before the first op and after the last.
+        forms: the compiled forms of the ops.
     """
 
     word: ClassVar[str]
@@ -39,7 +41,7 @@ class FieldStage(ABC):
     view."""
 
     takes_list: ClassVar[bool] = False
-    """True if a tile is any number of values, whatever their sizes: a ``Ragged``, a list or an
+    """True if a tile is any number of values of any sizes: a ``Ragged``, a list or an
     array."""
 
     calls_codec: ClassVar[bool] = False
@@ -49,11 +51,12 @@ class FieldStage(ABC):
     places: tuple[int, ...]
     before: Field
     after: Field
+    forms: tuple[Forms, ...]
 
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        return "decode_images" if any(op.codec for op in self.ops) else "ops"
+        return "decode_images" if any(op.traits.codec for op in self.ops) else "ops"
 
     @cached_property
     def channels(self) -> int:
@@ -71,7 +74,7 @@ class FieldStage(ABC):
         Args:
             empty_draws: of all ops of the graph.
         """
-        resamples = self.ops[0].resample(empty_draws[self.places[0]], NO_SIZES) is not None
+        resamples = self.forms[0].resample(empty_draws[self.places[0]], NO_SIZES) is not None
         return resamples and are_bytes(self.before)
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
@@ -82,7 +85,7 @@ class FieldStage(ABC):
             draws: of the ops.
             size: int32 ``[N, 2]``, height and width of each image before the ops.
         """
-        resample = self.ops[0].resample(draws[0], size)
+        resample = self.forms[0].resample(draws[0], size)
         if resample is None:
             raise RuntimeError(f"{self} resizes without records and does not with them")
         sizes, kind = np.ascontiguousarray(resample.sizes), resample.interpolation
@@ -110,21 +113,22 @@ class FieldStage(ABC):
             fold: returns the walk of the ops behind one that changes nothing, for their draws of
                 some rows.
         """
-        paths = []
-        for rows, count in _rows_by_size(size):
-            first = 0 if rows is EVERY_ROW else rows[0]
-            begin = walk.begin(self.before, count, (*size[first].tolist(), self.channels))
-            paths.append((rows, fold(begin, draws if rows is EVERY_ROW else rows_of(draws, rows))))
-        path = paths[0][1]
-        if len(paths) == 1:
+        if (size == size[0]).all():
+            path = fold(
+                walk.begin(self.before, len(size), (*size[0].tolist(), self.channels)), draws
+            )
             start, mirror = (
-                np.ascontiguousarray(array, np.int32) for array in (path.start, path.mirror)
+                np.ascontiguousarray(draw, np.int32) for draw in (path.start, path.mirror)
             )
             windows = np.array([path.window], np.int32)
         else:
             start, mirror, windows = (np.empty((len(size), 2), np.int32) for _ in range(3))
-            for rows, part in paths:
-                start[rows], mirror[rows], windows[rows] = part.start, part.mirror, part.window
+            for rows in _rows_by_size(size):
+                path = fold(
+                    walk.begin(self.before, len(rows), (*size[rows[0]].tolist(), self.channels)),
+                    rows_of(draws, rows),
+                )
+                start[rows], mirror[rows], windows[rows] = path.start, path.mirror, path.window
             if (windows == windows[0]).all():
                 windows = windows[:1]
         fill = np.array(path.colours or (path.fill,) * path.channels, np.uint8)
@@ -164,7 +168,7 @@ class FieldStage(ABC):
 
 
 def are_bytes(field: Field) -> bool:
-    """Return True if a field has images of bytes whose channels, so many for all, lie side by
+    """Return True if a field has images of bytes with as many channels each, that lie side by
     side."""
     shape = field.shape or ()
     are_pixels = (
@@ -192,14 +196,9 @@ def rows_of(draws: Sequence[Draw], rows: Any) -> list[Draw]:
     return [{name: values[rows] for name, values in draw.items()} for draw in draws]
 
 
-def _rows_by_size(size: Sizes) -> Iterator[tuple[Any, int]]:
-    """Yield the rows of each height and width, and their number; `EVERY_ROW` where all have one
-    size."""
-    if size.strides[0] == 0 or (size == size[0]).all():
-        yield EVERY_ROW, len(size)
-        return
+def _rows_by_size(size: Sizes) -> list[list[int]]:
+    """Return the rows of each height and width."""
     groups: dict[tuple[int, int], list[int]] = {}
     for row, (height, width) in enumerate(size.tolist()):
         groups.setdefault((height, width), []).append(row)
-    for rows in groups.values():
-        yield np.array(rows), len(rows)
+    return list(groups.values())

@@ -1,7 +1,7 @@
 """The stages that are a pass over a tile of rows of a field.
 
     walk      a run of ops that crop, mirror, reorder and normalise, in one pass of the core
-    edit      a run of ops that change uint8 images whose shape stays, an image after the other, in
+    edit      a run of ops that change uint8 images of the same shape, an image after the other, in
               one call of the core
     kernel    one op in the core, for single records, as resizing
     array     one op in its array form, equal bit for bit to the others: all of them where there is
@@ -30,7 +30,7 @@ from gpuload.executors.checks import Checks
 from gpuload.kernels import walk
 from gpuload.kernels.edits import Edits
 from gpuload.kernels.walk import Memory, Walk, Walker
-from gpuload.ops.base import Draw, RowForm, Sizes
+from gpuload.ops.base import Draw, RowForm, Sizes, calls_python
 from gpuload.ragged import Ragged
 
 
@@ -44,10 +44,10 @@ class WalkStage(FieldStage):
         return are_bytes(self.before) and self.after.dtype in walk.DTYPES
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
-        """Add the walk, and what it does with values, to a visit; return the sizes of the
+        """Add the walk to a visit, with its arithmetic on values; return the sizes of the
         windows."""
         path, windows = self.add_walk(
-            visit, draws, size, lambda begin, part: fold_ops(begin, self.ops, part)
+            visit, draws, size, lambda begin, part: fold_ops(begin, self.forms, part)
         )
         if path.mean is not None and path.scale is not None:
             visit.finish(path.mean, path.scale, path.out_axes == "CHW")
@@ -65,13 +65,13 @@ class WalkStage(FieldStage):
 
     def maker(self, draws: Sequence[Draw], count: int) -> Maker:
         """Return the walk as threads of the core do it while they read."""
-        return Walker(fold_ops(walk.begin(self.before, count), self.ops, draws)).maker()
+        return Walker(fold_ops(walk.begin(self.before, count), self.forms, draws)).maker()
 
     def plan(self, draws: Sequence[Draw], count: int) -> Any:
         """Return the walk over all images if they have one size, else the draws."""
         if not self.before.uniform:
             return draws
-        return Walker(fold_ops(walk.begin(self.before, count), self.ops, draws))
+        return Walker(fold_ops(walk.begin(self.before, count), self.forms, draws))
 
     def run(self, x: Any, plan: Any, rows: slice, out: Array | None, memory: Memory) -> Any:
         """Return a tile after the walk."""
@@ -81,7 +81,9 @@ class WalkStage(FieldStage):
             plan(x, out, rows, _walk_memory)
             return out
         # Images of sizes of their own come one at a time, and each has a walk of its own.
-        path = fold_ops(walk.begin(self.before, len(x), x.shape[1:]), self.ops, rows_of(plan, rows))
+        path = fold_ops(
+            walk.begin(self.before, len(x), x.shape[1:]), self.forms, rows_of(plan, rows)
+        )
         if out is None:
             out = memory((len(x), *path.out_shape), path.dtype)
         Walker(path)(x, out, memory=_walk_memory)
@@ -118,7 +120,8 @@ class KernelStage(FieldStage):
 
 
 class EditStage(FieldStage):
-    """Ops that change uint8 images whose shape stays: all of them on one image after the other."""
+    """Ops that change uint8 images and keep their shape: all of them on one image after the
+    other."""
 
     word = "edit"
 
@@ -167,7 +170,7 @@ class EditStage(FieldStage):
     def _edits(self, draws: Sequence[Draw], size: Sizes) -> Edits:
         channels = (self.before.shape or (0, 0, 0))[2] or 0
         parts = [
-            op.edit_form(draw, size, channels) for op, draw in zip(self.ops, draws, strict=True)
+            form.edits(draw, size, channels) for form, draw in zip(self.forms, draws, strict=True)
         ]
         return np.concatenate([part for part in parts if part is not None], axis=1)
 
@@ -179,7 +182,7 @@ class ArrayStage(FieldStage):
     writes = False
 
     def can_join(self, empty_draws: Sequence[Draw]) -> bool:
-        """Return True for a resize, and for a walk whose channels have fills of their own."""
+        """Return True for a resize, and for a walk with a fill for each channel."""
         if super().can_join(empty_draws):
             return True
         if not are_bytes(self.before):
@@ -191,7 +194,7 @@ class ArrayStage(FieldStage):
 
     def add_step(self, visit: Visit, draws: Sequence[Draw], size: Sizes) -> Sizes:
         """Add the resize or the walk to a visit; return the sizes behind it."""
-        if self.ops[0].resample(draws[0], size) is not None:
+        if self.forms[0].resample(draws[0], size) is not None:
             return super().add_step(visit, draws, size)
         return self.add_walk(visit, draws, size, self._fold)[1]
 
@@ -205,19 +208,28 @@ class ArrayStage(FieldStage):
         return path
 
     def _walk(self, begin: Walk | None, draw: Draw) -> Walk | None:
-        """Return the walk that the op is by itself, whose channels may have fills of their own;
+        """Return the walk that the op is by itself, with a fill for each channel;
         None if it is not."""
-        return None if begin is None else self.ops[0].fold(begin.with_(colours=()), draw)
+        if begin is None:
+            return None
+        return self.forms[0].fold(begin.with_(colours=()), draw)
 
     @cached_property
     def label(self) -> str:
         """The name of its time among the stages of `stats`."""
-        return "python_ops" if self.ops[0].calls_python else super().label
+        if calls_python(self.ops[0]):
+            return "python_ops"
+        return super().label
+
+    @cached_property
+    def checks_values(self) -> bool:
+        """True if there are values that the op cannot take."""
+        return self.ops[0].traits.check is not None
 
     def run(self, x: Any, plan: Any, rows: slice, out: Array | None, memory: Memory) -> Any:
         """Return a tile after the op, which may be a view of ``x``; ``out`` is not written to."""
         (op,), (draw,) = self.ops, rows_of(plan, rows)
-        if op.checks:
+        if self.checks_values:
             checks = Checks(np)
             checks.ask(op, x)
             checks.answer()

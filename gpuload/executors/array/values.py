@@ -21,13 +21,17 @@ def as_values(xp: Any, field: Field, x: Any) -> Values:
         if not isinstance(x, VARYING):
             return x
         devices.settle()  # CuPy puts them together
-        return xp.stack(list(x)) if len(x) else xp.empty((0, *field.fixed_shape), field.dtype)
+        if not len(x):
+            return xp.empty((0, *field.fixed_shape), field.dtype)
+        return xp.stack(list(x))
     if field.ragged and not isinstance(x, Ragged):
         shape = tuple(length or 0 for length in (field.shape or ())[1:])
         if xp is np:
             return Ragged.of(list(x), field.dtype, shape)
         return _join_on_device(xp, x, field.dtype, shape)
-    return x if field.ragged or isinstance(x, devices.Views) else list(x)
+    if field.ragged or isinstance(x, devices.Views):
+        return x
+    return list(x)
 
 
 def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ragged:
@@ -40,8 +44,11 @@ def _join_on_device(xp: Any, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...
         )
     values = list(x)
     devices.settle()
-    payload = xp.concatenate(values) if values else xp.empty((0, *shape), dtype)
-    return Ragged(payload, offsets_of(np.array([len(value) for value in values], np.int64)))
+    if not values:
+        return Ragged(xp.empty((0, *shape), dtype), offsets_of(np.empty(0, np.int64)))
+    return Ragged(
+        xp.concatenate(values), offsets_of(np.array([len(value) for value in values], np.int64))
+    )
 
 
 def run_joint(
@@ -50,5 +57,8 @@ def run_joint(
     """Return the fields that a joint op makes of some records, as the spec after it says."""
     op, after = graph.ops[place], graph.specs[place].only(graph.outputs[place])
     on = {name: fields[name] for name in graph.targets[place]}
-    results = op.array_fields(xp, on, draw, after)
+    joint = op.traits.joint
+    if joint is None:
+        raise RuntimeError(f"{op} does not make several fields together")
+    results = joint.array_fields(xp, on, draw, after)
     return {name: as_values(xp, after[name], values) for name, values in results.items()}

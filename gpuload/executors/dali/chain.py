@@ -1,4 +1,4 @@
-"""Chain: a graph whose first ops run in DALI, and whose other ops run in their array forms, beside
+"""Chain: a graph with ops that run in DALI, and others that run in their array forms, beside
 DALI and behind it.
 
 Beside  ops on fields that DALI has no part in, labels say: they are queued when a batch is started.

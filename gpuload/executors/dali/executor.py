@@ -62,9 +62,8 @@ class DaliExecutor:
         self.graph, self.device = graph, devices.choose(device)[0]
         self.batch_size, self.num_threads = batch_size, num_threads
         self._dali = load(self.device)
-        self._program = Program(
-            self._dali, graph, None if self.device == "cpu" else devices.number(self.device)
-        )
+        device_id = None if self.device == "cpu" else devices.number(self.device)
+        self._program = Program(self._dali, graph, device_id)
         self._pending: deque[PendingBatch] = deque()
         self._reads = Reads()
         self._closed = False
@@ -153,15 +152,15 @@ class DaliExecutor:
 
     def describe(self) -> dict[str, str]:
         """Return each choice, a line each."""
-        on_cpu = "libjpeg-turbo and the other CPU codecs in DALI"
-        if self.device == "cpu":
-            decoder = on_cpu
-        else:
+        decoder = "none: no encoded images"
+        if self._program.decodes and self.device == "cpu":
+            decoder = "libjpeg-turbo and the other CPU codecs in DALI"
+        elif self._program.decodes:
             decoder = decoder_on_gpu(self.graph.ops)
         return {
             "executor": f"dali {self._dali.__version__}, pipeline mode",
             "device": self.device,
-            "decoder": decoder if self._program.decodes else "none: no encoded images",
+            "decoder": decoder,
             **regions(self.graph, self.device),
             "threads": str(self.num_threads),
         }
@@ -187,7 +186,7 @@ class DaliExecutor:
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is None and self._program.names:
             pipeline = self._program.build(self.batch_size, self.num_threads)
-            # DALI loses what it was fed when a pipeline ends; PendingBatch keeps the inputs until
+            # DALI loses its inputs when a pipeline ends; PendingBatch keeps the inputs until
             # their outputs are taken.
             for batch in self._pending:
                 self._feed(pipeline, batch.inputs)
@@ -263,7 +262,9 @@ def regions(graph: Graph, device: str) -> dict[str, str]:
     """Return the line of ``describe`` about regions of images; none where no op uses a region."""
     if all(crop is None for crop in graph.crops):
         return {}
-    return {"regions": "decoded alone" if device == "cpu" else f"on {device} {REGIONS_ON_GPU}"}
+    if device == "cpu":
+        return {"regions": "decoded alone"}
+    return {"regions": f"on {device} {REGIONS_ON_GPU}"}
 
 
 def load(device: str) -> ModuleType:
@@ -280,13 +281,15 @@ def load(device: str) -> ModuleType:
         raise MissingPackageError(
             f"nvidia-dali {dali.__version__}",
             cause="before 2.4 it makes other pixels of images that are turned or have 16 bits",
-            remedy=f"install nvidia-dali {OLDEST[0]}.{OLDEST[1]} or later, or write executor='array'",
+            remedy=f"install nvidia-dali {OLDEST[0]}.{OLDEST[1]} or later, or write "
+            "executor='array'",
         )
     if device != "cpu" and (problem := _device_problem(dali, devices.number(device))):
         raise DeviceError(
             f"DALI on {device}",
             cause=problem,
-            remedy="install the driver that this DALI needs (nvidia-smi shows it); or write executor='array' and leave "
+            remedy="install the driver that this DALI needs (nvidia-smi shows it); or write "
+            "executor='array' and leave "
             "decode= out, which does without DALI; or use device='cpu'",
         )
     return dali

@@ -1,10 +1,11 @@
-"""Feed: a graph whose DALI pipeline runs elsewhere, in TensorFlow's plugin; the input is made here.
+"""Feed: a graph with a DALI pipeline that runs elsewhere, in TensorFlow's plugin; the input is made
+here.
 
 A batch is packed into one array of bytes, and the pipeline takes it apart again. So the pipeline's
 runner reads one stream, for any number of fields and draws, and nothing can get out of step.
 
 Layout   uint8 ``[n, width]``, a row for each record: first the inputs of fixed size that belong on
-         the host (draws); then, for each input whose size varies, where its bytes begin, how many
+         the host (draws); then, for each input of varying size, where its bytes begin, how many
          they are, and its shape, all int32; then the inputs of fixed size that belong on the device
          (fields); then the bytes of the others. Rows are padded to the longest of the batch.
 GPU      The plugin (2.4) takes inputs from the GPU alone, and DALI wants encoded images and draws
@@ -51,15 +52,16 @@ class Feed:
     def __init__(self, graph: Graph, names: Sequence[str], *, device: str, batch_size: int) -> None:
         dali = load(device)
         self.names, self.batch_size = tuple(names), batch_size
-        self._program = Program(
-            dali, graph, None if device == "cpu" else int(device.partition(":")[2])
-        )
+        device_id = None if device == "cpu" else int(device.partition(":")[2])
+        self._program = Program(dali, graph, device_id)
         if self._program.checks_on_the_way:
             op, name = self._program.checks_on_the_way[0]
             raise SpecError(
                 f"{op} on field {name!r}, in a pipeline that runs outside of gpuload",
-                cause="it checks values that another op has made, and there is no error for that there",
-                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not use the plugin",
+                cause="it checks values that another op has made, and there is no error for that "
+                "there",
+                remedy=f"put {type(op).__name__} before the ops that change {name!r}, or do not "
+                "use the plugin",
             )
         passthrough = [name for name in dict.fromkeys(names) if name not in graph.results]
         self._passthrough = {
@@ -73,7 +75,7 @@ class Feed:
         self.inputs = tuple(source.name for source in inputs)
 
     def pipeline(self, num_threads: int) -> Any:
-        """Return a pipeline whose only input is named `INPUT_NAME`, and whose outputs are the
+        """Return a pipeline with one input, `INPUT_NAME`, and with outputs that are the
         fields of ``names``."""
         return self._program.build(self.batch_size, num_threads, outputs=self._outputs)
 
@@ -107,7 +109,7 @@ class Feed:
                 cause="DALI's plugin is fed 2 GiB at most",
                 remedy="cut it up",
             )
-        # Zeros: shorter rows are padded, with nothing of what was in this memory before.
+        # Zeros: shorter rows are padded, without the bytes that were in this memory before.
         matrix = np.zeros((count, int(begin.max(initial=0))), np.uint8)
         place = 0
         for part in [
@@ -182,13 +184,10 @@ class Feed:
         results = self._program.nodes(nodes)
         outputs: list[Any] = []
         for place, name in enumerate(self.names):
-            if name in results:
-                node = results[name]
-            else:
-                node = nodes[name]
-            outputs.append(
-                dali.fn.copy(node) if name in self.names[:place] else node
-            )  # DALI puts out a node once
+            node = results[name] if name in results else nodes[name]
+            if name in self.names[:place]:  # DALI puts out a node once
+                node = dali.fn.copy(node)
+            outputs.append(node)
         if on_gpu:
             return [node.gpu() for node in outputs]
         return outputs

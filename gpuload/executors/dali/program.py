@@ -59,12 +59,12 @@ class Program:
         self.names = tuple(name for name in graph.spec_out.names if name in graph.results)
         fields = [field for field in graph.spec_in if field.name in graph.touched]
         self.decodes = any(field.encoded for field in fields)
-        self.is_only = any(op.needs_dali for op in graph.ops)
+        self.is_only = any(op.traits.execution.needs_dali for op in graph.ops)
         self.fields = {field.name: self.field_input(field) for field in fields}
         checks = [
             (place, name)
             for place, op in enumerate(graph.ops)
-            if op.checks
+            if op.traits.check
             for name in graph.targets[place]
         ]
         self._checked_inputs = [
@@ -181,8 +181,8 @@ class Program:
         }
 
     def _tell_losses(self, name: str, files: Any) -> None:
-        """Have the op that decodes a field look at its first batch, once, and tell what it leaves
-        out of images."""
+        """Have the op that decodes a field look at its first batch, once, and tell which rows it
+        leaves out of images."""
         if name in self._seen_files:
             return
         self._seen_files.add(name)
@@ -190,7 +190,7 @@ class Program:
             if not isinstance(op, Decode) or name not in on:
                 continue
             for file in files:
-                with suppress(head.HeadError):  # DALI says what is wrong
+                with suppress(head.HeadError):  # DALI names the fault
                     op.tell_losses(file, head.read(file))
 
     def _heads(self, name: str, draws: Sequence[Draw]) -> NDArray[np.int32] | None:
@@ -216,7 +216,7 @@ class Program:
 
         Args:
             inputs: the nodes of the inputs, by the names of these.
-            check_nodes: the nodes whose values are to be checked are appended to it.
+            check_nodes: nodes of values that are to be checked are appended to it.
         """
         if self.device_id is None:
             device = "cpu"
@@ -225,12 +225,13 @@ class Program:
         nodes = {name: inputs[source.name] for name, source in self.fields.items()}
         for place, on in enumerate(self.graph.targets):
             draw = {key: inputs[source.name] for key, source in self.draws[place].items()}
-            if self.graph.ops[place].joint:
+            if self.graph.ops[place].traits.joint:
                 after = self.graph.specs[place].only(self.graph.outputs[place])
                 inputs_of_op = {name: nodes[name] for name in on}
-                nodes |= self.graph.ops[place].lower_fields(
-                    self.dali, inputs_of_op, draw, after=after
-                )
+                joint = self.graph.ops[place].traits.joint
+                if joint is None or joint.lower_fields is None:
+                    raise RuntimeError(f"{self.graph.ops[place]} has no form for DALI")
+                nodes |= joint.lower_fields(self.dali, inputs_of_op, draw, after)
                 continue
             for name in on:
                 if check_nodes is not None and (place, name) in self._checked_outputs:
@@ -238,9 +239,10 @@ class Program:
                 if (place, name) in self._mirrors.values():
                     continue  # the next op on the field does it
                 op, field = self.graph.op_on(place, name), self.graph.before(place)[name]
-                if (place, name) in self._mirrors:
+                lower_mirror = op.traits.execution.lower_mirror
+                if (place, name) in self._mirrors and lower_mirror is not None:
                     mirror = inputs[self._mirror_input(self._mirrors[place, name][0]).name]
-                    nodes[name] = op.lower_with_mirror(
+                    nodes[name] = lower_mirror(
                         self.dali, nodes[name], mirror, draw, field=field, device=device
                     )
                 else:
@@ -256,7 +258,7 @@ class Program:
         """
         mirrors: dict[tuple[int, str], tuple[int, str]] = {}
         for place, (op, on) in enumerate(zip(self.graph.ops, self.graph.targets, strict=True)):
-            if op.mirror is not None:
+            if op.traits.execution.mirror is not None:
                 following = [self._next_place(place, name) for name in on]
             else:
                 following = []
@@ -282,11 +284,11 @@ class Program:
         checked before it."""
         if place is None or (place, name) in self._checked_outputs:
             return False
-        has_form = type(self.graph.op_on(place, name)).lower_with_mirror is not Op.lower_with_mirror
+        has_form = self.graph.op_on(place, name).traits.execution.lower_mirror is not None
         return has_form and not self.graph.before(place)[name].is_volume
 
     def _mirror_input(self, place: int) -> Input:
-        return self.draws[place][str(self.graph.ops[place].mirror)]
+        return self.draws[place][str(self.graph.ops[place].traits.execution.mirror)]
 
     def _outputs(self) -> list[Any]:
         check_nodes: list[Any] = []
@@ -295,10 +297,9 @@ class Program:
         )
         outputs: list[Any] = []
         for node in [*(nodes[name] for name in self.names), *check_nodes]:
-            is_twice = any(node is output for output in outputs)
-            outputs.append(
-                self.dali.fn.copy(node) if is_twice else node
-            )  # DALI puts out a node once
+            if any(node is output for output in outputs):  # DALI puts out a node once
+                node = self.dali.fn.copy(node)
+            outputs.append(node)
         if self.device_id is None:
             return outputs
         return [node.gpu() for node in outputs]
@@ -313,7 +314,8 @@ class Program:
                 remedy='executor="array" has no such limit',
             )
         on_gpu = self.device_id is not None and not field.encoded
-        return Input(field.name, field.dtype, field.shape, field.axes, "gpu" if on_gpu else "cpu")
+        device = "gpu" if on_gpu else "cpu"
+        return Input(field.name, field.dtype, field.shape, field.axes, device)
 
     def _draw_inputs(self, place: int, draw: Draw) -> dict[str, Input]:
         """Return the inputs of the pipeline for the draw of an op; of a mirror that a crop does,
@@ -321,7 +323,9 @@ class Program:
         if place in (mirror_place for mirror_place, _ in self._mirrors.values()):
             # DALI leaves an input out that no operator uses, and to feed it is an error then (2.4).
             draw = {
-                key: values for key, values in draw.items() if key == self.graph.ops[place].mirror
+                key: values
+                for key, values in draw.items()
+                if key == self.graph.ops[place].traits.execution.mirror
             }
         for key, values in draw.items():
             if values.dtype.name not in DRAW_DTYPES:
@@ -349,7 +353,7 @@ class Input:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row whose shape does not vary."""
+        """The bytes of a row of constant shape."""
         return self.dtype.itemsize * prod(length or 0 for length in self.shape)
 
     def node(self, dali: ModuleType) -> Any:
@@ -385,7 +389,7 @@ class Input:
         return _contiguous(values)
 
     def _check(self, values: Any, shape: Shape) -> None:
-        # Checked here: DALI takes a wrong byte order without a word, and one wrong input ends the
+        # ValueCheck here: DALI takes a wrong byte order without a word, and one wrong input ends the
         # pipeline.
         fits = len(shape) == len(self.shape) and all(
             want in (None, have) for want, have in zip(self.shape, shape, strict=True)
@@ -418,7 +422,9 @@ def _check_formats(files: Any, heads: NDArray[np.int32] | None) -> None:
         files: of a batch.
         heads: from `head.read_heads`, by which JPEGs are known; None where they were not read.
     """
-    rows = range(len(files)) if heads is None else np.flatnonzero(~head.are_jpegs(heads)).tolist()
+    rows: Sequence[int] = range(len(files))
+    if heads is not None:
+        rows = np.flatnonzero(~head.are_jpegs(heads)).tolist()
     for row in rows:
         if title := head.foreign_to_dali(files[row], may_be_jpeg=heads is None):
             raise RowError(
@@ -510,14 +516,13 @@ def refusal(subject: str, error: Exception, *, only: bool = False) -> GpuloadErr
     if isinstance(error, MemoryError) or "CUDA" in message:
         remedy = "a smaller batch_size, if memory ran out; else nvidia-smi says how the GPU is"
         return DeviceError(subject, cause=message, remedy=remedy)
-    dali_remedy = (
-        "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field before it"
-    )
-    return SpecError(
-        subject,
-        cause=message,
-        remedy=dali_remedy if only else 'executor="array" runs the same ops without DALI',
-    )
+    remedy = 'executor="array" runs the same ops without DALI'
+    if only:
+        remedy = (
+            "look at the arguments of gl.ops.Dali, and at the dtype and shape of the field "
+            "before it"
+        )
+    return SpecError(subject, cause=message, remedy=remedy)
 
 
 def reason(error: Exception) -> str:
@@ -547,7 +552,7 @@ _pipelines: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _abandon() -> None:
-    """In a child of fork: never end the pipelines of the parent, whose threads are not here.
+    """In a child of fork: never end the pipelines of the parent: their threads are not here.
 
     DALI 2.4 would end them at the exit of the child, wait for these threads, and end the process by
     a signal. Their memory is shared with the parent; it is never freed here, which one reference

@@ -3,7 +3,7 @@
 Access  of the table's chunks, which `datasets` has mapped from its files: numbers, texts and images
         are copied from there, and nothing is loaded before. Booleans, dictionaries and nested texts
         are decoded a chunk at a time.
-Order   that of the dataset: what ``select``, ``shuffle`` or ``filter`` made of the table is its
+Order   that of the dataset: the result of ``select``, ``shuffle`` or ``filter`` is its
         indices mapping.
 Fields  `formats/columnar.py`; the dataset's features say which are images, classes and arrays of a
         shape.
@@ -54,7 +54,7 @@ def datasets(
             ``gl.ops.Decode``.
         shapes: the shape of columns that are lists of varying length in the table, and have one
             length in fact.
-        defaults: for each column what stands for its missing values. Without it they are an error.
+        defaults: for each column a value in place of missing ones, which are an error without it.
 
     Raises:
         SpecError: it is no dataset, or has a transform; a column cannot be a field.
@@ -65,14 +65,11 @@ def datasets(
     columnar.import_arrow(CALL)
     table = getattr(getattr(dataset, "data", None), "table", None)
     if table is None:
-        is_dict = isinstance(dataset, Mapping) and len(dataset) > 0
-        raise SpecError(
-            f"{CALL}({type(dataset).__name__})",
-            cause="it has no table" + (f"; it has the splits {list(dataset)}" if is_dict else ""),
-            remedy=f"pass dataset[{next(iter(dataset))!r}]"
-            if is_dict
-            else "pass a datasets.Dataset: load_dataset(...)",
-        )
+        cause, remedy = "it has no table", "pass a datasets.Dataset: load_dataset(...)"
+        if isinstance(dataset, Mapping) and len(dataset) > 0:
+            cause += f"; it has the splits {list(dataset)}"
+            remedy = f"pass dataset[{next(iter(dataset))!r}]"
+        raise SpecError(f"{CALL}({type(dataset).__name__})", cause=cause, remedy=remedy)
     if dataset.format["type"] == "custom":
         raise SpecError(
             f"{CALL} of a dataset with a transform",

@@ -1,4 +1,4 @@
-"""Listing: what a manifest holds of Arrow files and streams, so that opening them reads nothing.
+"""Listing: the part of a manifest about Arrow files and streams, which opens them unread.
 
 Values   which columns of bytes hold images, and which do not.
 Arrays   the beginnings of files, schema and dictionaries, each once; of each file which of these it

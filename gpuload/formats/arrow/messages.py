@@ -52,7 +52,7 @@ Read = Callable[
 
 
 class WrongMessage(ValueError):
-    """Metadata say what cannot be."""
+    """Metadata contradict themselves or the file."""
 
 
 class FlatTable:
@@ -82,10 +82,9 @@ class FlatTable:
     def _find(self, slot: int) -> int | None:
         """Return the place of a value; None: it is not there, and has its default."""
         entry = 4 + 2 * slot
-        if entry + 2 <= self._slots_bytes:
-            offset = self._read("<H", self._slots + entry)
-        else:
-            offset = 0
+        if entry + 2 > self._slots_bytes:
+            return None
+        offset = self._read("<H", self._slots + entry)
         return self._place + offset if offset else None
 
     def number(self, slot: int, form: str) -> int:
@@ -152,7 +151,7 @@ class Message:
 
     @property
     def is_little(self) -> bool:
-        """True for a schema whose numbers are little-endian."""
+        """True for a schema with little-endian numbers."""
         return not self.about.number(0, "<h")
 
     @property
@@ -172,7 +171,7 @@ class Message:
 
     @property
     def is_packed(self) -> bool:
-        """True for a record batch whose buffers are compressed."""
+        """True for a record batch with compressed buffers."""
         return self.has_old_compression or self.about.table(3) is not None
 
 
@@ -231,10 +230,9 @@ class RecordBatches:
             return parts[0]
         first, pairs = parts[0], list[Indices]()
         for arrays in ([part.nodes for part in parts], [part.buffers for part in parts]):
-            is_regular = len({array.shape[1] for array in arrays}) == 1
-            pairs.append(
-                np.concatenate(arrays if is_regular else [array[:, :0] for array in arrays])
-            )
+            if len({array.shape[1] for array in arrays}) > 1:
+                arrays = [array[:, :0] for array in arrays]
+            pairs.append(np.concatenate(arrays))
         begins, metadata, bodies, rows, flags = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("begins", "metadata", "bodies", "rows", "is_packed")
@@ -287,7 +285,7 @@ def read_batches(read: Read, size: int, head: bytes) -> RecordBatches:
         head: the first of them.
 
     Raises:
-        WrongMessage: it ends too early, or says what cannot be.
+        WrongMessage: it ends too early, or contradicts itself.
     """
     window = _Window(read, size, head)
     if head.startswith(FILE_MAGIC):
@@ -338,7 +336,7 @@ class _Window:
 
 
 def _read_stream(window: _Window, place: int, is_little: bool) -> RecordBatches:
-    """Return the record batches of a stream, whose second message begins at a place."""
+    """Return the record batches of a stream; its second message begins at a place."""
     places, messages, after = list[tuple[int, int, int]](), list[Message](), place
     while True:
         content, body = window.message(place)
@@ -352,7 +350,7 @@ def _read_stream(window: _Window, place: int, is_little: bool) -> RecordBatches:
         if message.kind == BATCH:
             places.append((begin, body - begin, message.body_bytes))
             messages.append(message)
-        # What stands before the first record batch is the prefix. Dictionaries behind it are not
+        # All before the first record batch is the prefix. Dictionaries behind it are not
         # needed: `source.py` refuses columns of them in streams.
         elif not places:
             after = place

@@ -11,7 +11,7 @@ Access  a column of numbers, or of lists of one size, that is not compressed and
 Opening reads the schema, the dictionaries, and the metadata of each record batch: of a file all
         together, since its footer has their places; of a stream one behind the other, from an
         object store by a request each.
-Fields  `formats/columnar.py` says what columns become.
+Fields  as `formats/columnar.py` makes them of columns.
 Memory  some numbers a record batch, and ``cache_bytes`` of decoded columns.
 Limits  Streams may have dictionaries anywhere, so columns of these are refused there.
 Needs   PyArrow.
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload.errors import DamagedBlockError, FormatError, GpuloadError, SpecError
+from gpuload.errors import DamagedBlockError, FormatError, SpecError
 from gpuload.formats import columnar
 from gpuload.formats.arrow.listing import from_manifest, to_manifest
 from gpuload.formats.arrow.messages import WINDOW_BYTES, RecordBatches
@@ -59,8 +59,8 @@ def arrow(
     partitions: Sequence[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
 ) -> TableSource:
-    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and what `datasets`
-    saves to disk.
+    """Return the rows of Arrow files or streams: ``.arrow``, ``.feather``, and those that
+    `datasets` saves to disk.
 
         gl.arrow("table.feather")
         gl.arrow("dataset/train/*.arrow", ["image", "label"])
@@ -76,7 +76,7 @@ def arrow(
             ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one
             length in fact.
-        defaults: for each column what stands for its missing values. Without it they are an error.
+        defaults: for each column a value in place of missing ones, which are an error without it.
         dtypes: for each column the dtype of its field, if it is another one than in the file; a
             value that it does not hold is an error. Files with int32 and int64, or float32 and
             float64, have the larger one without it.
@@ -105,22 +105,15 @@ def arrow(
         tables = _open_tables(storage, heads)
         images = dict[str, bool]()
     else:
-        names, files, storage = (
-            list(listing.files.paths),
-            listing.files,
-            open_storage(listing.files),
-        )
-        inner = [""] * len(names)
+        files, storage = listing.files, open_storage(listing.files)
+        names, inner = list(files.paths), [""] * len(files)
         tables, images = from_manifest(listing, storage)
     of_files, folders = divide(CALL, arguments, tables, inner, listing)
     groups = _groups_of(tables)
-    columns = (
-        [[] for _ in groups]
-        if of_files is None
-        else columnar.columns_of_files(
-            CALL, [group.tables[0] for group in groups], of_files, images
-        )
-    )
+    columns = list[list[Column]]([] for _ in groups)
+    if of_files is not None:
+        firsts = [group.tables[0] for group in groups]
+        columns = columnar.columns_of_files(CALL, firsts, of_files, images)
     cache = BlockMemory(arguments["cache_bytes"], int(files.sizes.sum()))
     leaves = [
         _leaf(tables, groups, [part[key] for part in columns], cache, key)
@@ -128,9 +121,8 @@ def arrow(
     ]
     for table in tables:
         table.batches.forget_buffers()
-    opening = Opening(
-        arrow, {"paths": tuple(names) if listing is None else listing.path, **arguments}
-    )
+    origin = tuple(names) if listing is None else listing.path
+    opening = Opening(arrow, {"paths": origin, **arguments})
     return ArrowSource(opening, leaves, tables, columns[0], folders, storage)
 
 
@@ -145,7 +137,7 @@ class ArrowSource(TableSource):
 
 
 def _open_tables(storage: Storage, heads: Sequence[bytes]) -> list[ArrowTable]:
-    """Return files, whose first bytes were read."""
+    """Return files, given the first bytes of each."""
     return by_chunks(
         lambda chunk: [ArrowTable.open(storage, number, heads[number]) for number in chunk],
         range(len(heads)),
@@ -257,15 +249,11 @@ def _leaf(
 def _decode(table: ArrowTable, number: int, column: Column, span: Indices) -> Array | Ragged:
     """Return the values of a column in a record batch."""
     place, expected = f"{table.path}, record batch {number}", int(table.batches.rows[number])
-    try:
-        with columnar.as_damage(place, table.files, table.number):
-            batch = table.decode(column.path[0], number, span)
-            if batch.num_rows == expected:
-                return columnar.values_of(
-                    column, batch, columnar.UnpackLimit(place, int(table.files.sizes[table.number]))
-                )
-    except GpuloadError as error:
-        raise (error if error.what.startswith(table.path) else error.within(place)) from None
+    room = columnar.UnpackLimit(place, int(table.files.sizes[table.number]))
+    with columnar.as_damage_of(table, place):
+        batch = table.decode(column.path[0], number, span)
+        if batch.num_rows == expected:
+            return columnar.values_of(column, batch, room)
     raise DamagedBlockError(
         f"{place} has {batch.num_rows} rows",
         cause=f"it had {expected} when the file was opened",

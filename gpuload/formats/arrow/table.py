@@ -4,7 +4,7 @@ each column lie.
 Rows     of a column lie as NumPy has them where it is of numbers, or of lists of one size of these,
          is not compressed, and has no missing value.
 Decoding of a column asks PyArrow to read a stream that is made for it: the schema, the
-         dictionaries, and one record batch, of whose body the bytes of that column are there, and
+         dictionaries, and one record batch: of its body the bytes of that column are there, and
          the others are zeros.
 """
 
@@ -71,7 +71,7 @@ class ArrowTable:
 
     @property
     def description(self) -> columnar.DatasetFeatures:
-        """What the library `datasets` says of the columns."""
+        """The features of the columns in the metadata of the library `datasets`."""
         return columnar.describe_features(self.schema.metadata)
 
     @classmethod
@@ -127,10 +127,11 @@ class ArrowTable:
         *,
         is_file: bool,
     ) -> ArrowTable:
-        """Return a file whose record batches are known; ``widths`` are the nodes and buffers of its
+        """Return a file with known record batches; ``widths`` are the nodes and buffers of its
         columns."""
-        is_regular = batches.has(tuple(sum(counts) for counts in zip(*widths, strict=True)))
-        return cls(storage, number, schema, is_file, batches, widths if is_regular else None)
+        totals = tuple(sum(counts) for counts in zip(*widths, strict=True))
+        regular_widths = widths if batches.has(totals) else None
+        return cls(storage, number, schema, is_file, batches, regular_widths)
 
     def first(self, path: columnar.Path) -> list[Any]:
         """Return the value of a column in the first row that the file has; of a long one the
@@ -164,7 +165,7 @@ class ArrowTable:
         return batch
 
     def _decode(self, column: str, number: int, begin: int, end: int) -> Any:
-        """Return a record batch with a column alone, of whose body some bytes are read; the others
+        """Return a record batch with a column alone: some bytes of its body are read, the others
         are zeros."""
         arrow, prefix, at = (
             columnar.import_arrow(CALL),
@@ -276,13 +277,11 @@ class ArrowTable:
             if hasattr(arrow_type, "storage_type"):
                 arrow_type = arrow_type.storage_type
             else:
-                arrow_type, count, depth = (
-                    arrow_type.value_type,
-                    count * arrow_type.list_size,
-                    depth + 1,
-                )
+                count, depth = count * arrow_type.list_size, depth + 1
+                arrow_type = arrow_type.value_type
         is_binary = str(arrow_type).startswith("fixed_size_binary[")
-        row_bytes = count * (arrow_type.byte_width if is_binary else field.dtype.itemsize)
+        value_bytes = arrow_type.byte_width if is_binary else field.dtype.itemsize
+        row_bytes = count * value_bytes
         is_same = is_binary or columnar.has_bytes_of(arrow_type, field.dtype)
         if not is_same or row_bytes != Part(field, field.dtype, 0).num_bytes:
             return None

@@ -19,7 +19,7 @@ from gpuload.formats.csv.parse import Unreadable
 from gpuload.formats.csv.values import Job, count_records
 
 PLACE = re.compile(r"^byte [0-9]+, ")  # which the source says itself
-PARTS = 8  # into which a block with a wrong line is cut
+PARTS = 4  # into which a block with a wrong line is cut
 MOST_BAD = 10_000  # lines of a file that are wrong and kept
 
 
@@ -48,7 +48,7 @@ def first_error(
     job: Job, path: str, block: TextBlock, form: Form, refusal: Unreadable
 ) -> GpuloadError:
     """Return the error for the first wrong line of a block that PyArrow refused."""
-    for _, _, error in _judge(job, path, block, form):
+    for _, _, error in _judge(job, path, block, form, refusal):
         if error is not None:
             return error
     last = block.line + block.num_lines - 1
@@ -59,15 +59,17 @@ def first_error(
     )
 
 
-def separate(job: Job, path: str, block: TextBlock, form: Form) -> tuple[TextBlock, list[BadLine]]:
-    """Return a block without its wrong lines, and a list of these.
+def separate(
+    job: Job, path: str, block: TextBlock, form: Form, refusal: Unreadable
+) -> tuple[TextBlock, list[BadLine]]:
+    """Return a block that PyArrow refused without its wrong lines, and a list of these.
 
     Raises:
         RecordError: more lines are wrong than are kept.
     """
     sound, bad, row = list[bytes](), list[BadLine](), 0
     texts = dict[str, str]()  # one copy of each cause and remedy: those of most errors are equal
-    for part, count, error in _judge(job, path, block, form):
+    for part, count, error in _judge(job, path, block, form, refusal):
         if error is None:
             sound.append(part.data)
         else:
@@ -84,20 +86,25 @@ def check_count(path: str, bad: Sequence[BadLine]) -> None:
     if len(bad) > MOST_BAD:
         raise RecordError(
             f"{path}, line {bad[-1].line}: {bad[-1].reason}",
-            cause=f"{bad[-1].cause}; with it more than {MOST_BAD} lines of the file are wrong: so many are not kept",
+            cause=f"{bad[-1].cause}; with it more than {MOST_BAD} lines of the file are wrong: "
+            "so many are not kept",
             remedy=bad[-1].remedy,
         )
 
 
 def _judge(
-    job: Job, path: str, block: TextBlock, form: Form
+    job: Job, path: str, block: TextBlock, form: Form, refusal: Unreadable | None = None
 ) -> Iterator[tuple[TextBlock, int, GpuloadError | None]]:
-    """Yield a block in parts, each with the number of its records: sound ones, and each wrong line with its error."""
-    try:
-        yield block, count_records(job, block, form), None
-        return
-    except Unreadable as error:
-        refusal = error
+    """Yield a block in parts, each with the number of its records and the error of a wrong line.
+
+    A part with an error is a single line; the others have none.
+    """
+    if refusal is None:
+        try:
+            yield block, count_records(job, block, form), None
+            return
+        except Unreadable as error:
+            refusal = error
     parts = list(split_block(block, job.dialect, max(1, len(block.data) // PARTS)))
     if len(parts) == 1:
         parts = list(_single_records(job, block))
@@ -116,5 +123,5 @@ def _single_records(job: Job, block: TextBlock) -> Iterator[TextBlock]:
     """Yield each record of a block as a block of its own."""
     for record in scan(block.data, job.dialect, block.line):
         data = block.data[record.begin : record.end]
-        offset = block.offset + record.begin if block.offset >= 0 else -1
-        yield replace(block, data=data, line=record.line, num_lines=num_ends(data), offset=offset)
+        offset, num_lines = block.offset_of(record.begin), num_ends(data)
+        yield replace(block, data=data, line=record.line, num_lines=num_lines, offset=offset)

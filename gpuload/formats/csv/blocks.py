@@ -1,4 +1,4 @@
-"""Blocks of CSV files in object stores, whose places a manifest has: each is parsed when a record
+"""Blocks of CSV files in object stores, at places of a manifest: each is parsed when a record
 of it is wanted.
 
 Access  of a block as a whole, by a request of its bytes (`lines.BLOCK_BYTES`), in threads side by

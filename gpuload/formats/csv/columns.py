@@ -198,7 +198,9 @@ def _texts_of(na_values: Any) -> tuple[str, ...]:
             cause=f"PyArrow takes at most {MOST_NA_CHARACTERS}",
             remedy="name the texts of missing values that the files have",
         )
-    return tuple(map(str, sorted(texts) if isinstance(na_values, (set, frozenset)) else texts))
+    if isinstance(na_values, (set, frozenset)):
+        texts.sort()
+    return tuple(map(str, texts))
 
 
 def _check_marks(delimiter: str, quote: str, decimal: Any, thousands: Any, escape: Any) -> None:
@@ -361,7 +363,7 @@ def _field_selections(names: list[str], columns: Any) -> list[tuple[str, Any, li
 
 
 def _is_text_dtype(argument: tuple[Any, Any]) -> bool:
-    """Return True for what NumPy takes for a dtype: ``("U", 20)``."""
+    """Return True for a pair that NumPy takes for a dtype: ``("U", 20)``."""
     return is_whole(argument[1]) or (
         isinstance(argument[1], tuple) and all(map(is_whole, argument[1]))
     )
@@ -402,11 +404,13 @@ def _checked_dtype(field: str, argument: DTypeLike | None, is_vector: bool) -> n
         dtype.kind == "O" and not is_vector
     ):
         return dtype
+    cause = "a value of a CSV file becomes a boolean, an integer, a float32 or float64, a "
+    cause += f"datetime64 of {' '.join(TIME_UNITS)}, or text"
+    if dtype.kind in "USO":
+        cause += "; text in a vector has a length"
     raise SpecError(
         f"columns: field {field!r} has dtype {dtype}",
-        cause="a value of a CSV file becomes a boolean, an integer, a float32 or float64, a datetime64 of "
-        f"{' '.join(TIME_UNITS)}, or text"
-        + ("; text in a vector has a length" if dtype.kind in "USO" else ""),
+        cause=cause,
         remedy="use one of these, and convert it in the loader: gl.ops.Cast",
     )
 
@@ -428,7 +432,7 @@ def _with_defaults(
 
     Args:
         columns: those that are read.
-        fields: what becomes of them; a default of a field of several columns is that of each.
+        fields: that they become; a default of a field of several columns is that of each.
         defaults: by the name of a field or column, or a list with one for each column.
 
     Raises:
@@ -468,10 +472,9 @@ def _with_defaults(
             cause="they are a dict or a list",
             remedy='write defaults={"age": 0.0}',
         )
-    return tuple(
-        _defaulted(column, by_column[number]) if number in by_column else column
-        for number, column in enumerate(columns)
-    )
+    for number, default in by_column.items():
+        columns[number] = _defaulted(columns[number], default)
+    return tuple(columns)
 
 
 def _defaulted(column: CsvColumn, default: Any) -> CsvColumn:
@@ -496,9 +499,10 @@ def _defaulted(column: CsvColumn, default: Any) -> CsvColumn:
         )
     dtype = column.dtype
     if dtype is None:
-        dtype = _checked_dtype(
-            column.name, value.dtype.kind if value.dtype.kind in "US" else value.dtype, False
-        )
+        dtype_of_value: Any = value.dtype
+        if dtype_of_value.kind in "US":
+            dtype_of_value = dtype_of_value.kind  # of any length
+        dtype = _checked_dtype(column.name, dtype_of_value, False)
     return replace(column, dtype=dtype, default=_convert_default(column.name, value, dtype))
 
 
@@ -528,13 +532,11 @@ def _convert_default(name: str, value: np.ndarray[Any, Any], dtype: np.dtype[Any
             text = text.decode("utf-8", "replace")
         else:
             text = str(text)
-        if dtype.kind in "US":
-            max_length = dtype.itemsize // {"U": 4, "S": 1}[dtype.kind]
-        else:
-            max_length = 0
-        if "\0" not in text and (
-            not max_length or len(text if dtype.kind == "U" else text.encode()) <= max_length
-        ):
+        # A dtype without a length, and object, have room for any.
+        length = len(text) if dtype.kind == "U" else len(text.encode())
+        max_length = dtype.itemsize // {"U": 4, "S": 1, "O": 1}[dtype.kind]
+        is_free = dtype.kind == "O" or not max_length
+        if "\0" not in text and (is_free or length <= max_length):
             return text
     elif not wants_text:
         with contextlib.suppress(UnfitDefault):

@@ -66,7 +66,9 @@ def explain(
         fault = _of_value(f"{path}, line {record.line}", dialect, column, kind, text)
         if fault is not None:
             return fault
-    name = "" if refusal.column is None else f", column {_short(names[refusal.column])}"
+    name = ""
+    if refusal.column is not None:
+        name = f", column {_short(names[refusal.column])}"
     return RecordError(
         f"{path}, line {record.line}{name} cannot be read",
         cause=str(refusal),
@@ -148,23 +150,22 @@ def _no_utf8(
 def _too_long(location: str, text: str, column: CsvColumn, kind: ColumnKind) -> GpuloadError | None:
     if is_referred(column, kind) or is_measured(column):
         return None
-    is_bytes = column.dtype is not None and column.dtype.kind == "S"
-    if is_bytes:
-        length = len(text.encode())
-    else:
-        length = len(text)
+    code, noun, length = "U", "characters", len(text)
+    if column.dtype is not None and column.dtype.kind == "S":
+        code, noun, length = "S", "bytes", len(text.encode())
     if length <= kind.width:
         return None
     return RecordError(
-        f"{location} has {length} {'bytes' if is_bytes else 'characters'}: {_short(text)}",
+        f"{location} has {length} {noun}: {_short(text)}",
         cause=f"the column is {column.dtype}, and nothing is cut",
-        remedy=f'pass "{"S" if is_bytes else "U"}{length}", or object for text of any length',
+        remedy=f'pass "{code}{length}", or object for text of any length',
     )
 
 
 def _missing(location: str, text: str, column: CsvColumn) -> RecordError:
+    note = f" ({text!r})" if text else ""
     return RecordError(
-        f"{location}: a value is missing" + (f" ({text!r})" if text else ""),
+        f"{location}: a value is missing{note}",
         cause=f"{column.dtype} has no form for a missing value, and the column has no default",
         remedy=f"pass defaults={{{_short(column.name)}: 0}}, say, or read it as a float: not-a-number stands for it "
         "then",
@@ -177,21 +178,18 @@ def _no_value(
     number = plain(text, dialect).strip()
     is_number = _why_unfit(number, np.dtype(np.float64)) is not None
     is_shortened = column.dtype is not None and column.dtype.kind == "f" and WHOLE.fullmatch(number)
-    if is_shortened and not is_number:
-        wider = 'pass "f8", which holds it; else '
-    else:
-        wider = ""
+    remedy = (
+        "repair it, pass another dtype in columns=, or list in na_values= the texts of missing "
+    )
+    remedy += "values"
     if is_number:
-        marks = ""
-    else:
-        marks = _marks_of(text, dialect)
+        remedy += "; str keeps its digits"
+    elif marks := _marks_of(text, dialect):
+        remedy = f"pass {marks} if it is a number; else {remedy}"
+    if is_shortened and not is_number:
+        remedy = f'pass "f8", which holds it; else {remedy}'
     return RecordError(
-        f"{location}: {_short(text)} is no {column.dtype}",
-        cause=reason,
-        remedy=wider
-        + (f"pass {marks} if it is a number; else " if marks else "")
-        + "repair it, pass another dtype in columns=, or list in na_values= the texts of missing values"
-        + ("; str keeps its digits" if is_number else ""),
+        f"{location}: {_short(text)} is no {column.dtype}", cause=reason, remedy=remedy
     )
 
 

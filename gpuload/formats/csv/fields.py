@@ -14,7 +14,6 @@ from gpuload.formats.csv.kinds import REFERENCE, Form, is_measured, is_referred,
 from gpuload.formats.csv.parse import TEXT
 from gpuload.sources.layouts import layout_of
 from gpuload.sources.leaf import (
-    SCRATCH_BYTES,
     Bytes,
     Indices,
     Leaf,
@@ -24,6 +23,7 @@ from gpuload.sources.leaf import (
     starts_of,
 )
 from gpuload.sources.rows import RecordForm, RowLeaf
+from gpuload.sources.shares import SCRATCH_BYTES
 from gpuload.spec import Field, Layout, Spec
 from gpuload.storage.extents import Extents, Storage
 
@@ -89,13 +89,11 @@ def groups_of(
                 "offsets": offsets,
                 "itemsize": rows.itemsize,
             }
-            stored_dtype, spread = (
-                np.dtype(about),
-                np.dtype(list(zip(names, field_dtypes, strict=True)), align=True),
-            )
-            groups.append(
-                FieldRun(stored_dtype, stored_dtype if formats == field_dtypes else spread)
-            )
+            stored_dtype = field_dtype = np.dtype(about)
+            if formats != field_dtypes:
+                pairs = list(zip(names, field_dtypes, strict=True))
+                field_dtype = np.dtype(pairs, align=True)
+            groups.append(FieldRun(stored_dtype, field_dtype))
             run.clear()
 
     for field in fields:
@@ -105,7 +103,8 @@ def groups_of(
         if is_referred(column, form[place]):
             end_run()
             text = Field(field.name, np.dtype(object), (), text="str")
-            groups.append(Reference(text if is_text(column, form[place]) else text.stored, offset))
+            value = text if is_text(column, form[place]) else text.stored
+            groups.append(Reference(value, offset))
             continue
         if form[place].read == TEXT and is_measured(column):
             field_dtype = np.dtype(f"U{max(1, longest[place], len(column.default or ''))}")
@@ -158,7 +157,7 @@ class TableLeaf(RowLeaf):
 
 
 class SpreadLeaf(Leaf):
-    """Rows of tables whose text takes less room than NumPy's.
+    """Rows of tables in which text takes less room than NumPy's.
 
     Args:
         run: the fields.

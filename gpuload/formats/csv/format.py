@@ -1,4 +1,4 @@
-"""CSV as a format: text whose first lines have the same number of columns, two or more.
+"""CSV as a format: text with the same number of columns in its first lines, two or more.
 
 One line of ten may have another number of columns, which `gl.csv` then names.
 """
@@ -88,8 +88,6 @@ def _sniff(beginning: Beginning) -> Match | None:
         title = f"a table of text, with {DELIMITERS[fits[0]]} between columns"
         if beginning.compression:
             title += f", in {beginning.compression}"
-        else:
-            title += ""
         return Match(title, f"gl.csv(delimiter={fits[0]!r})", {"delimiter": fits[0]})
     if fits:
         between = " and ".join(DELIMITERS[delimiter] for delimiter in fits)
@@ -148,7 +146,8 @@ def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
     cells = [cell.strip() for row in rows for cell in row]
     if rows and delimiter in ",;" and all(row[1].startswith(" ") for row in rows):
         is_prose = 2 * sum(" " in cell for cell in cells) > len(cells)
-        reason = reason or ("its lines look like sentences" if is_prose else "")
+        if is_prose and not reason:
+            reason = "its lines look like sentences"
     if reason:
         raise FormatError(
             f"{path} is text, and looks like no table",
@@ -159,7 +158,7 @@ def _refuse_prose(path: str, text: str, fits: Sequence[str]) -> None:
 
 
 def _refuse_json(path: str, text: str) -> None:
-    """Raise ``FormatError`` for JSON, whose lines may have as many commas each as those of a
+    """Raise ``FormatError`` for JSON: its lines may have as many commas each as those of a
     table."""
     first = text.lstrip().partition("\n")[0].strip()
     is_json = _suffix(path) in JSON_SUFFIXES
@@ -233,7 +232,9 @@ def _columns(text: str, delimiter: str, *, is_strict: bool) -> int:
     """Return the number of columns of the first line if (nearly) all other lines have as many; else
     0."""
     rows = _rows(text, delimiter)
-    count = len(rows[0]) if rows else 0
+    if not rows:
+        return 0
+    count = len(rows[0])
     if is_strict or len(rows) < 4:
         allowed = 0
     else:

@@ -38,76 +38,77 @@ def names_of(
         FormatError: no file has a line, or one has another header than the first.
         SpecError: the first line looks like data.
     """
-
-    def has(number: int, names: Sequence[str], count: int) -> bool:
-        return len(names) == count or (keeps_bad and _has_line_of(files, number, dialect, count))
-
     first: tuple[str, ...] | None = None
-    blanks = list[str]()
-    first_path = files.paths[0]
+    makes_fields = dialect.header and not has_columns
+    blanks, first_path = list[str](), files.paths[0]
     for number, path in enumerate(files.paths):
         names = _head(files, number, dialect)
         if names is None:  # a part without records, as Spark writes
-            if len(files) == 1 and dialect.names is None:
-                raise FormatError(
-                    f"{path} is empty",
-                    cause="there is no line that names the columns"
-                    if dialect.header
-                    else "there is no record",
-                    remedy="check the file; header=[...] names the columns of files without a header",
-                )
             blanks.append(path)
             continue
-        if len(names) > MOST_COLUMNS:
-            raise FormatError(
-                f"{path} has {len(names)} columns",
-                cause=f"records have at most {MOST_COLUMNS}",
-                remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
-            )
-        if (
-            first is None
-            and dialect.names is not None
-            and not has(number, names, len(dialect.names))
-        ):
-            raise SpecError(
-                f"header has {_count_text(dialect.names, 'name')}, {path} has {_count_text(names, 'column')}",
-                cause="each column needs a name",
-                remedy="name all columns, in their order; columns= chooses some",
-            )
+        expected = dialect.names or first or names
+        is_same = len(names) == len(expected) and (names == expected or not dialect.header)
+        if not is_same and not (keeps_bad and _has_line_of(files, number, dialect, len(expected))):
+            raise _differing_names(path, names, first_path, first, expected)
         if first is None:
-            first, first_path = dialect.names or names, path
-            if dialect.header and not has_columns:
+            first, first_path = expected, path
+            if makes_fields:
                 _check_no_data(path, names, dialect)
                 _tell_likely_data(files, number, dialect, names)
-        if (names != first) if dialect.header else not has(number, names, len(first)):
-            raise FormatError(
-                f"{path} has the columns {list_names(names)}, {first_path} has {list_names(first)}",
-                cause="the files of a source have the same columns in the same order",
-                remedy="make two sources, with columns= for the same fields, and put them together with gl.concat",
-            )
     if blanks:
-        log.info(
-            "gl.csv: %d of %d files are empty, and hold no records: %s",
-            len(blanks),
-            len(files),
-            blanks[0],
-        )
+        message = "gl.csv: %d of %d files are empty, and hold no records: %s"
+        log.info(message, len(blanks), len(files), blanks[0])
     if dialect.names is not None:
         return dialect.names
     if first is None:
-        raise FormatError(
-            f"{files.paths[0]} and {len(files) - 1} more are empty",
-            cause="no file has a line that names the columns"
-            if dialect.header
-            else "no file has a record",
-            remedy="check the files; header=[...] names the columns of files without a header",
-        )
-    names = tuple(
-        (name if dialect.header else "") or f"column_{number}" for number, name in enumerate(first)
-    )
-    if dialect.header and not has_columns and not first[0] and len(names) > 1:
+        raise _empty_files(files, dialect)
+    names = _replace_blanks(first, dialect)
+    if makes_fields and not first[0] and len(names) > 1:
         _warn_of_labels(first_path, names)
     return names
+
+
+def _replace_blanks(names: Sequence[str], dialect: Dialect) -> tuple[str, ...]:
+    """Return the names in a header; columns without one have their number as a name."""
+    if not dialect.header:
+        names = [""] * len(names)
+    return tuple(name or f"column_{number}" for number, name in enumerate(names))
+
+
+def _differing_names(
+    path: str,
+    names: Sequence[str],
+    first_path: str,
+    first: Sequence[str] | None,
+    expected: Sequence[str],
+) -> SpecError | FormatError:
+    """Return the error for a file with other columns than the first file, or than the user says."""
+    if first is None:
+        return SpecError(
+            f"header has {_count_text(expected, 'name')}, {path} has {_count_text(names, 'column')}",
+            cause="each column needs a name",
+            remedy="name all columns, in their order; columns= chooses some",
+        )
+    return FormatError(
+        f"{path} has the columns {list_names(names)}, {first_path} has {list_names(first)}",
+        cause="the files of a source have the same columns in the same order",
+        remedy="make two sources, with columns= for the same fields, and put them together with "
+        "gl.concat",
+    )
+
+
+def _empty_files(files: Files, dialect: Dialect) -> FormatError:
+    """Return the error for files without a line."""
+    noun = "line that names the columns" if dialect.header else "record"
+    title, cause = f"{files.paths[0]} is empty", f"there is no {noun}"
+    if len(files) > 1:
+        title = f"{files.paths[0]} and {len(files) - 1} more are empty"
+        cause = f"no file has a {noun}"
+    return FormatError(
+        title,
+        cause=cause,
+        remedy="check the files; header=[...] names the columns of files without a header",
+    )
 
 
 def _warn_of_labels(path: str, names: Sequence[str]) -> None:
@@ -125,9 +126,19 @@ def _warn_of_labels(path: str, names: Sequence[str]) -> None:
 
 
 def _head(files: Files, number: int, dialect: Dialect) -> tuple[str, ...] | None:
-    """Return the values of the first line of a file; None if it has none."""
+    """Return the values of the first line of a file; None if it has none.
+
+    Raises:
+        FormatError: they are more than records have, or are not UTF-8.
+    """
     for block in blocks(files, number, dialect, HEAD_BYTES):
         for record in scan(block.data, dialect, block.line):
+            if len(record.values) > MOST_COLUMNS:
+                raise FormatError(
+                    f"{files.paths[number]} has {len(record.values)} columns",
+                    cause=f"records have at most {MOST_COLUMNS}",
+                    remedy="check the delimiter, and that the file is a CSV; store such data as NPY",
+                )
             try:
                 return tuple(value.decode().strip() for value in record.values)
             except UnicodeDecodeError as error:
@@ -146,7 +157,9 @@ def _count_text(names: Sequence[str], noun: str) -> str:
 
 
 def _has_line_of(files: Files, number: int, dialect: Dialect, count: int) -> bool:
-    """Return True if one of the first lines has so many values."""
+    """Return True if there is no header and one of the first lines has so many values."""
+    if dialect.header:
+        return False
     block = next(blocks(files, number, dialect, HEAD_BYTES), None)
     return block is not None and any(
         len(record.values) == count for record in scan(block.data, dialect, block.line)

@@ -1,9 +1,11 @@
-"""Keeping the rows of CSV files: in memory where the files are small, else in tables in the cache folder, one a file.
+"""Keeping the rows of CSV files: in memory if the files are small, else in tables, one a file.
 
-Form     where types or lengths of text are found, the form of the rows depends on all files together. It is kept beside
-         the tables, so that opening the same files again reads none of them.
-Tries    files are converted in the form of the first block. If one does not fit, the others are looked at, too, and all
-         are converted in the form that holds everything: twice is usual then, and each try is wider than the last.
+Form     If types or lengths of text are found, the form of the rows depends on all files together.
+         It is kept beside the tables in the cache folder, so that opening the same files again
+         reads none of them.
+Tries    Files are converted in the form of the first block. If one does not fit, the others are
+         looked at, too, and all are converted in the form that holds everything: twice is usual
+         then, and each try is wider than the last.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Rows of all files: in memory, with the bytes that they refer to; or in tables; else in the text of the files."""
+    """Rows of all files: in memory, with the bytes that they refer to, or in tables.
+
+    Without both they are in the text of the files.
+    """
 
     form: Form
     parts: list[FileRecords]
@@ -49,21 +54,17 @@ class CsvRows:
 
 
 def read_rows(job: Job) -> CsvRows:
-    """Return the rows of the files: in memory where these are small, else in tables, which are made if need be.
+    """Return the rows of the files: in memory if these are small, else in tables.
 
     Raises:
         GpuloadError: a line is wrong; names file and line.
         FileError: a table cannot be written.
     """
     with Progress("reading CSV files") as progress:
-        rows = (
-            _in_memory(job, progress) if _is_small(job) else None
-        )  # None, too, if the rows take too much memory
+        rows = None
+        if int(job.files.sizes.sum()) <= SMALL_BYTES:
+            rows = _in_memory(job, progress)
         return rows or _in_tables(job, progress)
-
-
-def _is_small(job: Job) -> bool:
-    return int(job.files.sizes.sum()) <= SMALL_BYTES
 
 
 def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
@@ -89,8 +90,8 @@ def _convert_files(
 
     Args:
         job: the files, and how they are read.
-        converter: returns a function that converts a file, by its number, to rows of a form; this raises `WiderForm`
-            if the form does not hold the file.
+        converter: returns a function that converts a file, by its number, to rows of a form; this
+            raises `WiderForm` if the form does not hold the file.
         progress: shows how far the reading is.
     """
     form = guess(job)
@@ -114,7 +115,7 @@ class Room:
     """Takes rows in memory: a `rows.Sink`.
 
     Args:
-        most_bytes: of the rows and what they refer to; None: any number.
+        most_bytes: of the rows and the bytes that they refer to; None: any number.
     """
 
     def __init__(self, most_bytes: int | None = None) -> None:
@@ -135,7 +136,7 @@ class Room:
 
     def content(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Return the rows, and the bytes that they refer to."""
-        rows = np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype)
+        rows = np.concatenate([np.zeros(0, dtype), *self._pieces])
         return rows, np.concatenate([np.zeros(0, np.uint8), *self._payloads])
 
     def _count(self, num_bytes: int) -> None:
@@ -150,7 +151,7 @@ class TooLarge(Exception):
 
 def _in_tables(job: Job, progress: Progress) -> CsvRows:
     """Return the rows of the files in tables; a missing table is made."""
-    # Whatever changes the rows: who has another version, machine or question makes tables of his own.
+    # All that changes the rows: another version, machine or call makes tables of its own.
     about = (
         "csv",
         table.VERSION,
@@ -169,7 +170,9 @@ def _in_tables(job: Job, progress: Progress) -> CsvRows:
 
     def load(path: str) -> Form | None:
         content = keptfile.read_kept_file(path, made_of)
-        return None if content is None else table.form_of_json(json.loads(content))
+        if content is None:
+            return None
+        return table.form_of_json(json.loads(content))
 
     def make(path: str) -> None:
         form, _ = _convert_files(
@@ -192,7 +195,7 @@ def _in_form(job: Job, keys: Sequence[str], form: Form, progress: Progress) -> C
 def _table_maker(
     job: Job, keys: Sequence[str], form: Form, progress: Progress
 ) -> Callable[[int], RowTable]:
-    """Return a function that returns the table of a file, by its number; a table that is not there is made.
+    """Return a function that returns the table of a file, by its number, and makes it if need be.
 
     The function raises `WiderForm` if the form does not hold the file.
     """
@@ -227,20 +230,19 @@ def _table_maker(
 def _tell_of_store(paths: tuple[str, ...], megabytes: int) -> None:
     """Log, once, that files in a store are read as a whole."""
     if any_is_remote(paths):
-        files = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        suffix = f" and {len(paths) - 1} more" * (len(paths) > 1)
         log.warning(
-            "%s: all of the %d MB are read to find the lines, once on this machine; gpuload index writes a manifest, "
-            "and who opens that asks only for the lines that are wanted",
-            files,
-            megabytes,
+            "%s%s: all of the %d MB are read to find the lines, once on this machine; gpuload index "
+            "writes a manifest, by which only the lines that are wanted are asked for",
+            *(paths[0], suffix, megabytes),
         )
 
 
 def _check_floats(job: Job, form: Form) -> None:
-    """Raise ``SpecError`` for the first number that the floats of a column do not hold, if the form says so."""
-    for number, path in (
-        enumerate(job.files.paths) if any(kind.name == OVER for kind in form) else ()
-    ):
+    """Raise ``SpecError`` for the first number that the floats of a column do not hold."""
+    if not any(kind.name == OVER for kind in form):
+        return
+    for number, path in enumerate(job.files.paths):
         for block in bodies(job, number):
             error = faults.unfit(path, block, job.dialect, job.columns, form)
             if error is not None:

@@ -1,4 +1,4 @@
-"""Kinds: the types that the columns of all files have together, whatever the order in which blocks
+"""Kinds: the types that the columns of all files have together, in any order in which blocks
 are looked at.
 
 none   all values are missing: becomes float64, not-a-number
@@ -96,7 +96,7 @@ def kind_of_dtype(column: CsvColumn) -> ColumnKind | None:
         return ColumnKind(TEXT, ANY_LENGTH)
     if column.dtype.kind not in "US":
         return ColumnKind(column.dtype.str)
-    width = column.dtype.itemsize // (4 if column.dtype.kind == "U" else 1)
+    width = column.dtype.itemsize // {"U": 4, "S": 1}[column.dtype.kind]
     return ColumnKind(TEXT, width or len(column.default or ""))
 
 

@@ -20,6 +20,7 @@ Limits   a record has at most LARGEST_RECORD_BYTES, so that a file of one endles
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from gpuload.storage.inflate import HEAD_BYTES
 from gpuload.storage.packers import inflate_content, packer_of
 
 Piece = bytes | bytearray
+Chunk = tuple[Piece, bool]  # True for the last one
 
 BLOCK_BYTES = 1 << 20  # measured: the columns of a block and its rows stay in the cache
 LARGEST_RECORD_BYTES = 1 << 24
@@ -63,6 +65,10 @@ class TextBlock:
     num_lines: int
     offset: int
     has_quotes: bool
+
+    def offset_of(self, place: int) -> int:
+        """Return the byte of the file at a place of the data; -1 where it is not known."""
+        return self.offset + place if self.offset >= 0 else -1
 
 
 @dataclass(frozen=True)
@@ -114,81 +120,95 @@ def blocks(
         FormatError: a packed file is damaged.
         ChangedFileError, FileError: the file changed, or cannot be read.
     """
-    path, quote = files.paths[number], dialect.quote.encode()
+    path, quote, (begin, line) = files.paths[number], dialect.quote.encode(), start
+    stream, position = _Stream(files, number, dialect, block_bytes, begin), 0
+    chunks = iter(stream)
+    if begin == 0:
+        chunks, num_lines, position = _skip_first_lines(chunks, path, dialect, line)
+        line += num_lines
     pending: Piece = b""
-    line, to_skip, position = start[1], dialect.skip_lines if start[0] == 0 else 0, 0
-    stream = _Stream(files, number, dialect, block_bytes, start[0])
-    least = 0  # of text without a whole record so much more is waited for each time, so that it is not searched again
-    is_first = start[0] == 0
-    for chunk, is_last in stream:
-        if is_first:
-            chunk, pending = pending + chunk, b""
-            if len(chunk) < LONGEST_BYTES and not is_last:
-                pending = chunk
-                continue
-            to_skip += _has_delimiter_line(chunk, path, dialect) and not to_skip
-            is_first = False
-        if to_skip:
-            pending, chunk = b"", pending + chunk
-            while (
-                to_skip
-                and (match := LINE_END.search(chunk))
-                and (match.end() < len(chunk) or is_last)
-            ):
-                # A CR at the end may be the first half of a line end.
-                chunk, line, to_skip, position = (
-                    chunk[match.end() :],
-                    line + 1,
-                    to_skip - 1,
-                    position + match.end(),
-                )
-            if to_skip and not is_last:
-                _check_length(path, bytes(chunk), line, dialect)
-                pending = bytes(chunk)
-                continue
+    least = 0
+    for chunk, is_last in chunks:
         if is_last:
             data, pending = bytes(pending + chunk), b""
             if quote and quote in data and (quote_line := _open_line(data, dialect, line)):
                 raise _not_closed(path, quote_line, "the file ends before it is closed")
-        elif (end := chunk.rfind(b"\n") + 1) and not (
-            quote and (quote in chunk or quote in pending)
-        ):
-            data, pending = (
-                b"".join((pending, memoryview(chunk)[:end])),
-                bytes(chunk[end:]),
-            )  # the usual case: one copy
         else:
-            if not isinstance(pending, bytearray):
-                pending = bytearray(
-                    pending
-                )  # it grows in place: a long record is not copied for each chunk of it
-            pending += chunk
-            if len(pending) >= least:
-                end = last_end(pending, dialect)
-            else:
-                end = 0
-            if end:
-                least = 0
-            else:
-                least = max(least, min(2 * len(pending), LARGEST_RECORD_BYTES))
-            data = bytes(memoryview(pending)[:end])
-            if end:
-                pending = bytes(memoryview(pending)[end:])
+            data, pending, least = _cut_records(pending, chunk, dialect, least)
         if data:
             if (zero := data.find(0)) >= 0:
                 raise _no_text(path, line + num_ends(data[:zero]))
             num_lines = num_ends(data) + (data[-1] not in (LF, CR))
-            if stream.is_plain:
-                offset = stream.lead_bytes + position
-            else:
-                offset = -1
+            offset = stream.lead_bytes + position if stream.is_plain else -1
             yield TextBlock(data, line, num_lines, offset, bool(quote) and quote in data)
             line, position = line + num_lines, position + len(data)
         _check_length(path, pending, line, dialect)
 
 
+def _skip_first_lines(
+    chunks: Iterator[Chunk], path: str, dialect: Dialect, line: int
+) -> tuple[Iterator[Chunk], int, int]:
+    """Return a text without its first lines, and how many lines and bytes were left out.
+
+    Args:
+        chunks: pieces of the text, each with whether it is the last.
+        path: of the file.
+        dialect: its form, which says how many lines to leave out.
+        line: the number of the first line.
+    """
+    text, is_last = b"", False
+    while len(text) < LONGEST_BYTES and not is_last:
+        chunk, is_last = next(chunks)
+        text += chunk
+    has_delimiter_line = _has_delimiter_line(text, path, dialect)
+    to_skip = dialect.skip_lines or int(has_delimiter_line)
+    num_lines = num_bytes = 0
+    while num_lines < to_skip:
+        match = LINE_END.search(text)
+        # A CR at the end may be the first half of a line end.
+        if match and (match.end() < len(text) or is_last):
+            text, num_lines, num_bytes = (
+                text[match.end() :],
+                num_lines + 1,
+                num_bytes + match.end(),
+            )
+        elif is_last:
+            break
+        else:
+            _check_length(path, text, line + num_lines, dialect)
+            chunk, is_last = next(chunks)
+            text += chunk
+    return itertools.chain([(text, is_last)], chunks), num_lines, num_bytes
+
+
+def _cut_records(
+    pending: Piece, chunk: Piece, dialect: Dialect, least: int
+) -> tuple[bytes, Piece, int]:
+    """Return the whole records of a text, the rest of it, and the number of bytes to wait for.
+
+    Args:
+        pending: the rest of the text before.
+        chunk: the text behind that.
+        dialect: its form.
+        least: bytes without a whole record that were searched: the next search is among twice as
+            many, so that a long record is not searched again for each piece of it.
+    """
+    quote = dialect.quote.encode()
+    end = chunk.rfind(b"\n") + 1
+    if end and not (quote and (quote in chunk or quote in pending)):  # the usual case: one copy
+        return b"".join((pending, memoryview(chunk)[:end])), bytes(chunk[end:]), least
+    if not isinstance(pending, bytearray):  # which grows in place
+        pending = bytearray(pending)
+    pending += chunk
+    end = last_end(pending, dialect) if len(pending) >= least else 0
+    if not end:
+        return b"", pending, max(least, min(2 * len(pending), LARGEST_RECORD_BYTES))
+    view = memoryview(pending)
+    return bytes(view[:end]), bytes(view[end:]), 0
+
+
 def _has_delimiter_line(head: Piece, path: str, dialect: Dialect) -> bool:
-    """Return True if the first line of a file says what the delimiter is.
+    """Return True if the first line of a file names the delimiter.
 
     Raises:
         SpecError: it is another one.
@@ -294,10 +314,7 @@ def split_block(block: TextBlock, dialect: Dialect, most_bytes: int) -> Iterator
             continue
         data, at_once = piece[:end], most_bytes
         num_lines = num_ends(data) + (data[-1] not in (LF, CR))
-        if block.offset >= 0:
-            offset = block.offset + begin
-        else:
-            offset = -1
+        offset = block.offset_of(begin)
         yield TextBlock(
             data, line, num_lines, offset, bool(dialect.quote) and dialect.quote.encode() in data
         )
@@ -382,19 +399,17 @@ def scan(data: bytes, dialect: Dialect, line: int = 1) -> Iterator[Record]:
             rest = data[position:stop]
             is_null = close < 0 and bool(dialect.escape) and rest == dialect.null.encode()
             has_null |= is_null
-            values.append(value + (value_of(rest) if dialect.escape and not is_null else rest))
             if dialect.escape:
                 line += num_ends(rest)
-            else:
-                line += 0
+            if dialect.escape and not is_null:
+                rest = value_of(rest)
+            values.append(value + rest)
             if match is None or match.group() != delimiter:
                 break
             position = stop + 1
-        if match is None:
-            position = size
-        else:
-            position = stop + (2 if data[stop : stop + 2] == b"\r\n" else 1)
-        line += match is not None
+        position = size
+        if match is not None:
+            line, position = line + 1, stop + 1 + (data[stop : stop + 2] == b"\r\n")
         if stop > begin:
             marks = {"escaped_quote": escaped_quote, "has_null": has_null}
             yield Record(begin, position, first, values, is_ended=match is not None, **marks)
@@ -406,9 +421,8 @@ def _unescape(dialect: Dialect) -> Callable[[bytes], bytes]:
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
     if not escape:
         return lambda text: text.replace(quote * 2, quote)
-    pattern = re.compile(
-        re.escape(escape) + b"((?s:.)?)" + (b"|" + re.escape(quote * 2) if quote else b"")
-    )
+    doubled = b"|" + re.escape(quote * 2) if quote else b""
+    pattern = re.compile(re.escape(escape) + b"((?s:.)?)" + doubled)
     return lambda text: pattern.sub(lambda match: quote if match[1] is None else match[1], text)
 
 
@@ -423,16 +437,18 @@ def with_escaped_nulls(data: bytes, dialect: Dialect) -> bytes:
     if re.search(value, data) is None:
         return data
     forms, quote = [value, escape + rb"(?s:.)"], re.escape(dialect.quote.encode())
-    if quote:  # what stands in quotes, or behind an escape, is text
+    if quote:  # a value in quotes, or behind an escape, is text
         forms.insert(
             0,
             rb"(?:\A|[%b])%b(?:[^%b%b]|%b(?s:.)|%b%b)*%b"
             % (between, *[quote] * 2, *[escape] * 2, *[quote] * 3),
         )
     escaped = dialect.escape.encode() + null
-    text = re.sub(
-        b"|".join(forms), lambda match: match[0] if match[1] is None else match[1] + escaped, data
-    )
+
+    def escape_null(match: re.Match[bytes]) -> bytes:
+        return match[0] if match[1] is None else match[1] + escaped
+
+    text = re.sub(b"|".join(forms), escape_null, data)
     return data if text == data else text
 
 

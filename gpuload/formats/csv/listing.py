@@ -1,13 +1,12 @@
-"""Listing: what a manifest holds of CSV files, so that files in object stores are opened without
-being read.
+"""Listing: the part of a manifest about CSV files, which opens files in object stores unread.
 
 Values  the names of the columns, the form of the text, and the form of the rows: for each column
         that was read its kind and its longest text.
 Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and
         whether each of its records is one line (`rows.FileRecords`).
-Limits  Of files that are compressed or in another encoding, whose lines have no places, and of
-        files with wrong lines, the manifest holds none of this, and they are read when they are
-        opened.
+Limits  Lines of compressed files, and of those in another encoding, have no places: of these files,
+        and of files with wrong lines, the manifest holds none of this, and they are read when they
+        are opened.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ ARRAYS = (
     ListedArray("blocks", after=MAX_LENGTH),
     ListedArray("places", per=("blocks",), columns=BLOCK, inside=("begin",)),
 )
-LARGEST_BLOCK_BYTES = 1 << 26  # what is written has some MiB, and a record that is not whole
+LARGEST_BLOCK_BYTES = 1 << 26  # those that are written have some MiB, and one record more
 LONGEST_TEXT = 1 << 24  # as a record can be
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a manifest says of CSV files.
+    """The part of a manifest about CSV files.
 
     Attributes:
         names: of all columns.
-        columns: those whose kinds are known, as texts.
+        columns: those of known kinds, as texts.
         form: their kinds.
         longest: of each of them the longest text.
         parts: the records and blocks of each file; of longest texts nothing.
@@ -72,7 +71,7 @@ class Listing:
 
 
 def entries_of(job: Job, form: Form, parts: Sequence[FileRecords]) -> Entries:
-    """Return what a manifest holds of files."""
+    """Return the part of a manifest about files."""
     if any(part.bad or (part.places[:, 2] < 0).any() for part in parts):
         return Entries()
     about: dict[str, Any] = {
@@ -100,8 +99,8 @@ def _text_of(column: CsvColumn) -> str:
 
 
 def from_manifest(manifest: Manifest, dialect: Dialect) -> Listing | None:
-    """Return what a manifest says of files; None if it lists them alone, or their text is read in
-    another form.
+    """Return the part of a manifest about CSV files; None if it lists them alone, or their text is
+    read in another form.
 
     Raises:
         FormatError: it contradicts itself.

@@ -33,8 +33,8 @@ def without_thousands(data: bytes, dialect: Dialect) -> bytes:
 
 
 def plain(text: str, dialect: Dialect) -> str:
-    """Return the text of a number as Python writes it; any other text as it is, or without what
-    makes it a number."""
+    """Return the text of a number as Python writes it; any other text as it is, or without the part
+    that makes it a number."""
     if dialect.thousands and re.fullmatch(_digits(dialect), text.strip(SPACE)):
         text = text.replace(dialect.thousands, "")
     if dialect.decimal != ".":

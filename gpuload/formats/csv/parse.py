@@ -98,7 +98,7 @@ class ColumnRequest:
         number: its place in a line.
         dtype: as text: that of numbers, `TEXT`, `WORDS`, or `NULL` where all values are to be
             missing.
-        default: the text that stands for a missing one; None: a missing text stays missing.
+        default: of texts the one in place of a missing one; None: a missing text stays missing.
         may_be_codes: True for numbers that are not read where one of them is a code, as 00501 is.
     """
 
@@ -135,9 +135,8 @@ def read_columns(
     plain_data = without_thousands(data, dialect)
     texts, numbers = list[ColumnRequest](), list[ColumnRequest]()
     for request in requests:
-        (texts if request.dtype in (TEXT, WORDS) and plain_data is not data else numbers).append(
-            request
-        )
+        is_text = request.dtype in (TEXT, WORDS) and plain_data is not data
+        (texts if is_text else numbers).append(request)
     columns = dict[int, Any]()
     for text, part in ((data, texts), (plain_data, numbers)):
         if part:
@@ -184,10 +183,9 @@ def infer_kinds(
     ]
     values = [number for number in values if number not in text_kinds]
     text_kinds |= dict.fromkeys(_of_codes(data, dialect, num_columns, values, has_quotes), CODES)
-    return [
-        (text_kinds[number], False) if number in text_kinds else column_kind
-        for number, column_kind in zip(numbers, kinds, strict=True)
-    ]
+    column_kinds = dict(zip(numbers, kinds, strict=True))
+    column_kinds.update({number: (kind, False) for number, kind in text_kinds.items()})
+    return list(column_kinds.values())
 
 
 def are_unfit(
@@ -297,7 +295,7 @@ def _of_codes(
 
 
 def _may_have_leading_zeros(data: bytes, dialect: Dialect, has_quotes: bool) -> bool:
-    """Return True if a value of a block, of whatever column, begins with a zero and a digit.
+    """Return True if a value in any column of a block begins with a zero and a digit.
 
     Most blocks have none. Arrays that stay in the cache take a tenth of the time of parsing, an
     expression twice it.
@@ -313,7 +311,7 @@ def _may_have_leading_zeros(data: bytes, dialect: Dialect, has_quotes: bool) -> 
     for place in range(0, text.size - 2, PIECE_BYTES):
         piece = text[place : place + PIECE_BYTES + 2]
         zeros = piece[1:-1] == ZERO
-        zeros &= (piece[2:] - ZERO) < DIGITS  # uint8: what is less than "0" becomes large
+        zeros &= (piece[2:] - ZERO) < DIGITS  # uint8: characters less than "0" become large
         before = piece[:-2]
         begins = before == ends[0]
         for mark in ends[1:]:
@@ -368,6 +366,11 @@ def _table(
         codecs.BOM_UTF8
     ):  # a character here, which PyArrow would leave out; it does so with empty lines
         data = b"\n" + data
+    true, false = [*TRUE, "1"], [*FALSE, "0"]
+    if is_found:
+        types_of, true, false = {}, list(TRUE), list(FALSE)
+    else:
+        types_of = types
     try:
         return csv.read_csv(
             pa.BufferReader(data),
@@ -383,19 +386,20 @@ def _table(
                 newlines_in_values=has_quotes or bool(dialect.escape),
             ),
             csv.ConvertOptions(
-                column_types={} if is_found else types,
+                column_types=types_of,
                 include_columns=list(types),
                 null_values=list(dialect.na_values),
-                true_values=list(TRUE) if is_found else [*TRUE, "1"],
-                false_values=list(FALSE) if is_found else [*FALSE, "0"],
+                true_values=true,
+                false_values=false,
                 strings_can_be_null=False,
                 decimal_point=dialect.decimal,
             ),
         )
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         reason = str(error).partition("\n")[0][:300]
-        match = OF_COLUMN.match(reason)
-        raise (Unreadable(match[2], int(match[1])) if match else Unreadable(reason)) from None
+        if match := OF_COLUMN.match(reason):
+            raise Unreadable(match[2], int(match[1])) from None
+        raise Unreadable(reason) from None
 
 
 def _kind(name: str) -> str:
@@ -413,12 +417,12 @@ def _of_floats(
     int64."""
     pa = _arrow()
     largest = pa.compute.max(pa.compute.abs(column)).as_py()
+    if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
+        return "<f8"
     if largest == float("inf"):
         values = NumberColumn(column.fill_null(0).to_numpy(), None)
         is_over = are_unfit(data, dialect, num_columns, number, values, has_quotes=has_quotes)
         return OVER if is_over else "<f8"
-    if largest is None or not largest >= LARGEST_INT64:  # also where it is not a number
-        return "<f8"
     table = _table(data, dialect, num_columns, {str(number): pa.string()}, has_quotes=has_quotes)
     texts = table[str(number)].combine_chunks()
     missing = pa.compute.is_in(texts, value_set=pa.array(dialect.na_values, pa.string()))
@@ -433,16 +437,12 @@ def _of_floats(
 def _values(
     pa: ModuleType, column: Any, request: ColumnRequest, dialect: Dialect
 ) -> NumberColumn | TextColumn:
-    """Return a column of PyArrow as what was requested: numbers and which of them are missing, or
-    texts.
+    """Return a column of PyArrow as its request says: numbers and which are missing, or texts.
 
     Raises:
         Unreadable: words were requested, and there is another than those for true and false.
     """
-    if column.num_chunks == 1:
-        array = column.chunk(0)
-    else:
-        array = column.combine_chunks()
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     count = len(array)
     if request.dtype == TEXT:
         if request.default is not None:
@@ -457,22 +457,21 @@ def _values(
             raise Unreadable("it holds another word than true and false", request.number)
         return NumberColumn(true.to_numpy(zero_copy_only=False), None)
     if request.dtype == NULL:
-        return NumberColumn(np.full(count, np.nan), np.ones(count, np.bool_) if count else None)
+        missing = np.ones(count, np.bool_) if count else None
+        return NumberColumn(np.full(count, np.nan), missing)
+    missing = None
     if array.null_count:
         missing = array.is_null().to_numpy(zero_copy_only=False)
-    else:
-        missing = None
     dtype = np.dtype(request.dtype)
     if dtype.kind == "b":
         return NumberColumn(array.fill_null(False).to_numpy(zero_copy_only=False), missing)
     # The numbers as they lie in PyArrow's memory: dates are int32 days, times are int64.
-    memory_dtype = np.dtype("i4" if request.dtype == "<M8[D]" else dtype)
-    values: Array = np.frombuffer(array.buffers()[1] or b"", memory_dtype)[
-        array.offset : array.offset + count
-    ]
-    return NumberColumn(
-        values.astype(np.int64).view(dtype) if memory_dtype != dtype else values, missing
-    )
+    is_days = request.dtype == "<M8[D]"
+    memory: Array = np.frombuffer(array.buffers()[1] or b"", np.dtype("i4") if is_days else dtype)
+    values = memory[array.offset : array.offset + count]
+    if is_days:
+        values = values.astype(np.int64).view(dtype)
+    return NumberColumn(values, missing)
 
 
 def _texts(array: Any, count: int) -> TextColumn:

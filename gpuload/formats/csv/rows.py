@@ -42,7 +42,8 @@ from gpuload.formats.csv.values import BlockValues, Job, parse_block
 from gpuload.progress import Progress
 from gpuload.threads import num_cores, parallel_map
 
-AT_ONCE = 4  # blocks a core that are parsed before the rows of the first are written; the end of each turn is waiting
+# Blocks a core that are parsed before the rows of the first are written. Each turn ends in waiting.
+AT_ONCE = 4
 # Of files with more, blocks are longer, as each column of a block costs some microseconds.
 MANY_COLUMNS = 64
 MOST_BLOCKS = 8  # times BLOCK_BYTES
@@ -73,10 +74,11 @@ class FileRecords:
 
     Attributes:
         count: its records.
-        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the file where the
-            block begins (-1: not known), and 1 if each record is one line, else 0.
-        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
-        bad: the records whose lines are wrong, in their order.
+        places: int64 ``[num_blocks, 4]``: of each block the first record, its line, the byte of the
+            file where the block begins (-1: not known), and 1 if each record is one line, else 0.
+        longest: of each column the characters of its longest text (bytes with dtype S); 0 for
+            others.
+        bad: the wrong lines, in their order.
     """
 
     count: int = 0
@@ -98,7 +100,7 @@ class _BlockRows:
     """A block as rows.
 
     Attributes:
-        form: of the rows; where it is wider than the one that was asked for, the rows are of no use.
+        form: of the rows; if it is wider than the one that was asked for, there are none.
         count: the records.
         longest: of each column the longest text.
         pieces: the rows, one piece after the other, each with the bytes that its rows refer to.
@@ -113,7 +115,7 @@ class _BlockRows:
 
 
 def guess(job: Job) -> Form:
-    """Return the form of the first block that has records; room for text is half as much again as its longest."""
+    """Return the form of the first block with records, with half as much room for text again."""
     form = tuple(kind_of_dtype(column) or ColumnKind(NULL) for column in job.columns)
     if not any(map(is_found, job.columns)):
         return form
@@ -163,7 +165,8 @@ def convert(
 
     chunk = fetch()
     while chunk or ready:
-        # Side by side: parsed blocks are written, the next ones are read. The first error in this order is raised.
+        # Side by side: parsed blocks are written, the next ones are read. The first error in this
+        # order is raised.
         tasks: list[Callable[[], Any]] = [write, *map(parser_of, chunk), fetch]
         _, *results, coming = parallel_map(lambda task: task(), tasks, cores)
         ready = []
@@ -216,7 +219,7 @@ def bodies(job: Job, number: int, block_bytes: int = BLOCK_BYTES) -> Iterator[Te
             if head is None:
                 continue  # nothing but empty lines yet
             has_header, lines = False, num_ends(block.data[: head.end])
-            offset = block.offset + head.end if block.offset >= 0 else -1
+            offset = block.offset_of(head.end)
             block = TextBlock(
                 block.data[head.end :],
                 block.line + lines,
@@ -255,7 +258,7 @@ def _parse_block(job: Job, path: str, block: TextBlock, form: Form) -> _BlockRow
     except Unreadable as error:
         if not job.keeps_bad:
             raise badlines.first_error(job, path, block, form, error) from None
-    sound, bad = badlines.separate(job, path, block, form)
+        sound, bad = badlines.separate(job, path, block, form, error)
     block_rows = _BlockRows(form, 0, [0] * len(form), [])
     if sound.data:
         block_rows = _rows_of(job, parse_block(job, sound, form), form)
@@ -264,7 +267,7 @@ def _parse_block(job: Job, path: str, block: TextBlock, form: Form) -> _BlockRow
 
 
 def _rows_of(job: Job, values: BlockValues, form: Form) -> _BlockRows:
-    """Return the values of a block as rows of a form; without rows if the values need a wider one."""
+    """Return the values of a block as rows; without any if they need a wider form."""
     if values.form != form:
         return _BlockRows(values.form, values.count, values.longest, [])
     dtype = row_dtype(job.columns, form)
@@ -299,9 +302,10 @@ def _rows(
     job: Job, values: Sequence[Any], dtype: np.dtype[Any], first: int, after: int
 ) -> tuple[NDArray[Any], dict[str, NDArray[np.uint8]]]:
     """Return some records of a block as rows, and the bytes that they refer to."""
-    # Gaps for alignment go to the table, too: they are zeros, and not what the memory held before.
+    # Gaps for alignment go to the table, too: they are zeros, and no bytes of earlier data.
     has_gaps = sum(dtype[place].itemsize for place in range(len(job.columns))) < dtype.itemsize
-    rows, payloads = (np.zeros if has_gaps else np.empty)(after - first, dtype), {}
+    new = np.zeros if has_gaps else np.empty
+    rows, payloads = new(after - first, dtype), {}
     for place, (column, column_values) in enumerate(zip(job.columns, values, strict=True)):
         name = str(place)
         if isinstance(column_values, NumberColumn):
@@ -313,19 +317,17 @@ def _rows(
         lengths = np.diff(column_values.offsets[first : after + 1])
         payload = column_values.payload[begin:end]
         if dtype[place] == REFERENCE:
-            rows[name]["offset"], rows[name]["length"] = (
-                column_values.offsets[first:after] - begin,
-                lengths,
-            )
+            rows[name]["offset"] = column_values.offsets[first:after] - begin
+            rows[name]["length"] = lengths
             payloads[name] = payload
             continue
         base = dtype[place].base
-        item = np.dtype(np.uint32 if base.kind == "U" else np.uint8 if base.kind == "S" else base)
+        item = np.dtype({"U": np.uint32, "S": np.uint8}.get(base.kind, base))
         wide = np.zeros((after - first, dtype[place].itemsize // item.itemsize), item)
-        wide[np.arange(wide.shape[1]) < lengths[:, None]] = (
-            payload  # row by row, as they lie in the payload
-        )
-        rows[name] = wide if base.kind == "u" else wide.view(base)[:, 0]
+        # Row by row, as they lie in the payload.
+        wide[np.arange(wide.shape[1]) < lengths[:, None]] = payload
+        # Of dtype U and S a text is one element, of others the number of each character is.
+        rows[name] = wide.view(base).reshape(rows[name].shape)
     return rows, payloads
 
 
@@ -335,6 +337,8 @@ def _fill_missing(
     if missing is None or not missing[first:after].any():
         return values
     result = values.copy()
-    empty: Any = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
-    result[missing[first:after]] = column.default if column.default is not None else empty
+    default = column.default
+    if default is None:
+        default = np.datetime64("NaT") if values.dtype.kind == "M" else np.nan
+    result[missing[first:after]] = default
     return result

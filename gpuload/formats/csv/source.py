@@ -75,17 +75,18 @@ def csv(
 ) -> CsvSource:  # fmt: skip
     """Return the records of CSV files of the same columns; needs PyArrow.
 
-        gl.csv("iris.csv")                                                         all columns, types found in the data
-        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})           these, of these types
-        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})           many columns as one field
-        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)             as tf.io.decode_csv's record_defaults
+        gl.csv("iris.csv")                                                all columns, types found
+        gl.csv("people-*.csv", {"id": "i8", "age": "f4", "name": "U20"})  these, of these types
+        gl.csv("digits.csv", {"label": "u1", "image": ("u1", "pixel*")})  many columns as one field
+        gl.csv("rows.csv", defaults=[0, 0.0, "", float], header=False)    as tf.io.decode_csv's
+                                                                          record_defaults
 
     Args:
         paths: a path, a string with wildcards, or a list of these; a list keeps its order, a
             wildcard is sorted. Files of gzip are found by their content. Or a manifest of such
             files (``Source.index``). Files in an object store are read as a whole when they are
             opened, once on each machine, unless a manifest lists them.
-        columns: a dict from field to dtype, or a list of names whose types are found; None: all
+        columns: a dict from field to dtype, or a list of names, with types found; None: all
             columns. dtypes are booleans, integers, ``f4``, ``f8``, ``M8[D]`` to ``M8[ns]`` (ISO
             8601), ``U20`` and ``S20`` (UTF-8) of at most so much, ``str`` for text as long as the
             longest, which is of any length (objects) where that has more than 256 characters,
@@ -119,7 +120,7 @@ def csv(
         thousands: the character between groups of digits of a number, ``","`` for 1,234,567 or
             ``"."`` for 1.234.567; None: there is none.
         escape: the character that has the next one stand for itself, also a quote or a line end: a
-            backslash in what Spark and MySQL write; None: there is none, and a quote inside of
+            backslash in files of Spark and MySQL; None: there is none, and a quote inside of
             quotes is doubled.
         compression: ``"zip"``: each file is a ZIP archive that holds one file, the table.
             ``"auto"``: files of gzip are known by their bytes.
@@ -160,16 +161,15 @@ def csv(
         _tell_of_delimiter(files.paths[0], names[0])
     read, fields = select_columns(names, columns, defaults)
     if columns is not None and not isinstance(columns, (Mapping, list, tuple)):
-        columns = [
-            str(name) for name in columns
-        ]  # keys of a dict, or an array, which no manifest holds
+        # Keys of a dict, or an array: a manifest holds neither.
+        columns = [str(name) for name in columns]
+    if not isinstance(header, (bool, list, tuple)):
+        header = dialect.names or bool(header)
     arguments = {
         "paths": files.paths if index is None else index.path,
         "columns": columns,
         "defaults": defaults,
-        "header": header
-        if isinstance(header, (bool, list, tuple))
-        else dialect.names or bool(header),
+        "header": header,
         "delimiter": delimiter,
         "quote": quote,
         "encoding": encoding,
@@ -210,12 +210,12 @@ class CsvSource(FileSource):
             max(lengths) for lengths in zip(*(part.longest for part in content.parts), strict=True)
         ]
         groups = groups_of(job.columns, fields, content.form, longest)
-        field_groups = tuple(
-            Group(Spec((group.field,)), None)
-            if isinstance(group, Reference)
-            else Group.of(group.layout)
-            for group in groups
-        )
+        field_groups = list[Group]()
+        for group in groups:
+            if isinstance(group, Reference):
+                field_groups.append(Group(Spec((group.field,)), None))
+            else:
+                field_groups.append(Group.of(group.layout))
         self._form = content.form
         storage: Storage
         self._leaves: tuple[Leaf, ...]
@@ -229,7 +229,7 @@ class CsvSource(FileSource):
         else:
             storage = open_storage(job.files)
             self._leaves = leaves_of(job, content.form, content.parts, groups, storage)
-        super().__init__(job.files, opening, field_groups, storage)
+        super().__init__(job.files, opening, tuple(field_groups), storage)
         self._access = self._leaves[0].how
         self._lines = _Lines(job, content.parts)
         if self._lines.bad:
@@ -267,7 +267,7 @@ class CsvSource(FileSource):
 
 
 def _tell_of_delimiter(path: str, name: str) -> None:
-    """Warn of a table whose only column has a name with other delimiters in it."""
+    """Warn of a table of one column that has other delimiters in its name."""
     delimiter = next((mark for mark in ";\t|" if mark in name), None)
     if delimiter is not None:
         log.warning(
@@ -305,7 +305,7 @@ class _Lines:
         job: the files, and how they were read.
         parts: the result for each file.
         starts: int64 ``[num_files + 1]``, the first record of each.
-        bad: the records whose lines are wrong, by their number.
+        bad: the wrong lines, by the number of their record.
     """
 
     def __init__(self, job: Job, parts: Sequence[FileRecords]) -> None:
@@ -330,7 +330,7 @@ class _Lines:
         return f"{name}, record {record}"
 
     def origin(self, number: int) -> Origin:
-        """Return the file and the byte of a record whose line is wrong; None where they are not
+        """Return the file and the byte of a wrong line; None where they are not
         known."""
         bad = self.bad.get(number)
         if bad and bad.offset >= 0:
@@ -343,7 +343,7 @@ class _Lines:
         return file, number - int(self.starts[file])
 
     def error(self, number: int) -> RecordError:
-        """Return the error for a record whose line is wrong."""
+        """Return the error for the record of a wrong line."""
         bad = self.bad[number]
         return RecordError(
             f"{self.locate(number)}: {bad.reason}", cause=bad.cause, remedy=bad.remedy

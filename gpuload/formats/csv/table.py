@@ -1,9 +1,7 @@
-"""The table: the rows of one CSV file as a file in the cache folder, read like any fixed-size
-records.
+"""The table: the rows of one CSV file as a file in the cache folder, read as fixed-size records.
 
-Layout   a kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload |
-         places, int64 ``[n, 4]`` (`rows.FileRecords`). How many there are of each is said in the JSON at
-         its end.
+Layout   A kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload |
+         places, int64 ``[n, 4]`` (`rows.FileRecords`). The JSON at its end has their numbers.
 Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an
          Arrow file, asks for one a column: measured on 10^6 records of ten columns, shuffled, see
          `benchmarks/csv_rows.py`.

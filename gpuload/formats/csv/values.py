@@ -1,7 +1,7 @@
 """Values of a block: its columns as PyArrow reads them in a form, or in a wider one.
 
-Wider  The type of a column that the user does not give holds all values so far. If a block cannot be
-       read as that, its types are inferred; if none of them is wider, the column that PyArrow names
+Wider  The type of a column that the user does not give holds all values so far. If a block cannot
+       be read as that, its types are inferred; if none is wider, the column that PyArrow names
        becomes float or text.
 """
 
@@ -70,7 +70,8 @@ class BlockValues:
     Attributes:
         form: they are read in; it holds the form that was asked for.
         columns: `NumberColumn`, `TextColumn` or `Characters` of each column.
-        longest: of each column the characters of its longest text (bytes with dtype S), 0 for others.
+        longest: of each column the characters of its longest text (bytes with dtype S); 0 for
+            others.
         count: the records.
     """
 
@@ -82,7 +83,7 @@ class BlockValues:
 
 @dataclass(frozen=True)
 class Characters:
-    """Texts of a column as the numbers of their characters, in the least bytes that hold all of them: 1, 2 or 4."""
+    """Texts of a column as the numbers of their characters, in 1, 2 or 4 bytes each."""
 
     payload: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -119,13 +120,13 @@ def parse_block(job: Job, block: TextBlock, form: Form) -> BlockValues:
 def count_records(job: Job, block: TextBlock, form: Form) -> int:
     """Return the number of records of a block.
 
-    A value of a column whose type is inferred is never wrong, so such columns are read as text.
+    Columns of inferred types are read as text: their values are never wrong.
 
     Raises:
         Unreadable: a line is wrong.
     """
     pairs = zip(job.columns, form, strict=True)
-    loose = tuple(ColumnKind(TEXT) if column.dtype is None else kind for column, kind in pairs)
+    loose = tuple(kind if column.dtype else ColumnKind(TEXT) for column, kind in pairs)
     columns = _read(job, block, loose)
     _measure(job, block, loose, columns)
     return _count(columns)
@@ -142,7 +143,7 @@ def _read(job: Job, block: TextBlock, form: Form) -> list[Any]:
         ColumnRequest(
             column.number,
             kind.read,
-            default=column.default if kind.read == TEXT else None,
+            default=column.default,
             may_be_codes=column.dtype is None and kind.read in NUMBERS,
         )
         for column, kind in zip(job.columns, form, strict=True)
@@ -166,7 +167,7 @@ def _has_characters(column: CsvColumn, kind: ColumnKind) -> bool:
 def _is_rounded(
     job: Job, block: TextBlock, column: CsvColumn, values: NumberColumn | TextColumn
 ) -> bool:
-    """Return True if a float of a column is not the number of its text: infinite, or a rounded integer."""
+    """Return True if a float of a column is infinite or a rounded integer, unlike its text."""
     if not isinstance(values, NumberColumn) or values.values.dtype.kind != "f":
         return False
     return parse.are_unfit(
@@ -175,7 +176,11 @@ def _is_rounded(
 
 
 def _widen(job: Job, block: TextBlock, form: Form, error: Unreadable) -> Form:
-    """Return a wider form, as a block cannot be read in this one; raises the error where no form is wider."""
+    """Return a wider form for a block that cannot be read in this one.
+
+    Raises:
+        Unreadable: no form is wider.
+    """
     free = {
         column.number: place for place, column in enumerate(job.columns) if column.dtype is None
     }
@@ -188,10 +193,11 @@ def _widen(job: Job, block: TextBlock, form: Form, error: Unreadable) -> Form:
     for place, (name, has_missing) in zip(free.values(), kinds, strict=True):
         wider[place] = form[place].widen(name, has_missing)
     if tuple(wider) == form and error.column in free:
-        # No type of its ladder holds the block: integers below 0 among some that only uint64 holds, hexadecimal
-        # integers among floats, times too early for the nanoseconds of others.
+        # No type of its ladder holds the block: integers below 0 among some that only uint64 holds,
+        # hexadecimal integers among floats, times too early for the nanoseconds of others.
         place = free[error.column]
-        wider[place] = replace(form[place], name=FLOAT if form[place].name == UNSIGNED else TEXT)
+        name = FLOAT if form[place].name == UNSIGNED else TEXT
+        wider[place] = replace(form[place], name=name)
     if tuple(wider) == form:
         raise error
     return tuple(wider)

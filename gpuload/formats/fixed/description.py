@@ -114,7 +114,8 @@ def read_description(path: str, size_bytes: int) -> Description:
     if size_bytes != num_bytes:
         raise FormatError(
             f"{path[: -len(SUFFIX)]} has {size_bytes} bytes",
-            cause=f"{path} says {description.num_records} records of {description.dtype.itemsize} bytes, which are "
+            cause=f"{path} says {description.num_records} records of {description.dtype.itemsize} "
+            "bytes, which are "
             f"{num_bytes}",
             remedy="the file was cut short, or the JSON is that of another one: copy both again",
         )
@@ -171,7 +172,8 @@ def _format(entry: dict[str, Any]) -> np.dtype[Any]:
     # them.
     if not isinstance(text, str) or not DTYPE.fullmatch(text):
         raise ValueError(
-            f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like '<f4'"
+            f"field {entry.get('name')!r} has the dtype {text!r}, which is no text of a dtype like "
+            "'<f4'"
         )
     if (
         not isinstance(shape, list)

@@ -67,7 +67,8 @@ FIXED = Format(
     _sniff,
     known_by="description",
     records={
-        "gl.fixed(paths, dtype, header_bytes=0, footer_bytes=0)": "the next bytes of a file, as many "
+        "gl.fixed(paths, dtype, header_bytes=0, footer_bytes=0)": "the next bytes of a file, as "
+        "many "
         "as a NumPy dtype has, and laid out like it"
     },
     open_paths=_open,

@@ -159,7 +159,7 @@ def _record_dtype(argument: DTypeLike) -> np.dtype[Any]:
 
 
 def _refuse_gzip(path: str) -> None:
-    """Raise ``FormatError`` for a file of gzip, whose size may fit by chance; files of other names
+    """Raise ``FormatError`` for a file of gzip: its size may fit by chance. Files of other names
     are not opened."""
     if (
         path_of(path).lower().endswith(".gz")
@@ -182,7 +182,8 @@ def _num_records(path: str, size_bytes: int, around_bytes: int, record_bytes: in
         raise FormatError(
             f"{path} has body length {body} bytes, which is not an exact multiple of the record "
             f"length ({record_bytes} bytes)",
-            cause=f"{body % record_bytes} bytes are left over: the file was cut short, or the dtype is not its layout",
+            cause=f"{body % record_bytes} bytes are left over: the file was cut short, or the "
+            "dtype is not its layout",
             remedy="check dtype, header_bytes and footer_bytes, and that the file is whole",
         )
     return body // record_bytes

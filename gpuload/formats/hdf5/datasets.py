@@ -1,5 +1,4 @@
-"""Datasets: what HDF5's metadata say of an array of a file, and the fields of records that it
-becomes.
+"""Datasets: the metadata of an array of an HDF5 file, and the fields of records that it becomes.
 
 A `Dataset` is all that opening takes of it. It comes from the file, through h5py, or from a
 manifest (`listing.py`). Where rows are decoded by HDF5, the dataset in the file is compared with it
@@ -247,8 +246,8 @@ class DatasetPlace:
         )
 
     def _find_again(self, file: Any, dataset: Dataset) -> tuple[Any, str]:
-        """Return the dataset in the open file, and what it is that was not opened; "" if it is the
-        same.
+        """Return the dataset in the open file, and how it differs from the one that was opened; ""
+        if it does not.
 
         The file passed its stamp, but h5py reads it anew, or did never read it: nothing of another
         dtype may go into a batch, nothing of another file be read, and no chunk be decoded that has
@@ -284,7 +283,8 @@ class DatasetPlace:
         ):
             return (
                 array,
-                f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} {shape}",
+                f"it has become {dtype} {array.shape} in chunks of {chunk}, and was {kind.dtype} "
+                f"{shape}",
             )
         return array, ""
 
@@ -496,9 +496,11 @@ def _order_of(
         )
     if matlab.CLASS in attributes and order is None:
         raise SpecError(
-            f"it is an array of MATLAB, whose axes lie in the file in turned order, as {tuple(map(int, shape))}",
+            "it is an array of MATLAB, whose axes lie in the file in turned order, as "
+            f"{tuple(map(int, shape))}",
             cause="MATLAB counts the elements of the first axis fastest, HDF5 those of the last",
-            remedy=f'gl.hdf5(..., order="F") turns them, for {int(shape[-1])} records of MATLAB\'s first axis, or '
+            remedy=f'gl.hdf5(..., order="F") turns them, for {int(shape[-1])} records of MATLAB\'s '
+            "first axis, or "
             f'order="C" for {int(shape[0])} records as stored',
         )
     return order or ""
@@ -757,10 +759,14 @@ def member_of(place: DatasetPlace, dataset: Dataset) -> Member:
     """
     kind, length, size = dataset.kind, dataset.length, place.file_bytes
     fields = kind.fields(place.name)
+    if kind.varying:
+        element_bytes = REFERENCE_BYTES
+    else:
+        element_bytes = kind.dtype.itemsize
     members.check_chunk(
         place.title,
         kind.chunk or (0,),
-        REFERENCE_BYTES if kind.varying else kind.dtype.itemsize,
+        element_bytes,
         size,
     )
     if not isinstance(fields, Layout):

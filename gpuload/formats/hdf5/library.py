@@ -76,7 +76,7 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, memory: Any) -> int:
         view, size = memoryview(memory), int(self._files.sizes[self._number])
-        # h5py ignores how many bytes came, and HDF5 would take what was in this memory for
+        # h5py ignores how many bytes came, and HDF5 would take the old content of this memory for
         # metadata.
         if not 0 <= self._at <= size - len(view):
             raise OSError(
@@ -168,7 +168,8 @@ def refusal(
     return FormatError(
         subject,
         cause=f"h5py refuses it: {line_of(error)}{size}",
-        remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) says what it is",
+        remedy="it was cut short, is damaged or still being written: copy it again; gl.open(path) "
+        "says what it is",
     )
 
 
@@ -192,11 +193,12 @@ def names_in(file: Any, path: str, group: str) -> list[str]:
             return len(paths) == MOST_NAMES or None  # None: go on
 
         file.visititems(collect)
+        cause = "there is none in other groups either"
+        if paths:
+            cause = f"in other groups there are {', '.join(paths)}"
         raise SpecError(
             f"{path} has no dataset with an axis in the group {group}",
-            cause=f"in other groups there are {', '.join(paths)}"
-            if paths
-            else "there is none in other groups either",
+            cause=cause,
             remedy="name the group, group='train', or the datasets: fields={'x': 'train/x'}",
         )
     return names
@@ -257,11 +259,13 @@ def find(file: Any, path: str, place: str) -> Any:
             node = node[part]
         else:
             is_soft = isinstance(link, h5py.SoftLink)
+            if is_soft:
+                cause = "it leads to itself"
+            else:
+                cause = f"it leads to the file {getattr(link, 'filename', '')!r}"
             raise SpecError(
                 f"{path}: {place.strip('/')!r} is a link",
-                cause="it leads to itself"
-                if is_soft
-                else f"it leads to the file {getattr(link, 'filename', '')!r}",
+                cause=cause,
                 remedy="leave it out by fields="
                 + ", or open that file, and join both: gl.zip(a, b)" * (not is_soft),
             )

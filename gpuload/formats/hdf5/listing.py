@@ -1,12 +1,12 @@
-"""Listing: what a manifest holds of HDF5 files, so that opening them reads no metadata.
+"""Listing: the part of a manifest about HDF5 files, so that opening them reads no metadata.
 
 Values   the complete paths of the datasets; for each its kinds (`datasets.py`), which files share.
 Arrays   for dataset k, with names that begin with its number: of each file the kind, the number of
          rows, the byte where these begin, and how many chunks were written; of each chunk place and
          length. The numbers of chunks stand there only for files that lack some, and masks of
          filters only if one has any.
-Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. What HDF5
-         decodes is compared with the file when it is first read.
+Bounds   rows and chunks lie inside of their files, and chunks inside of their datasets. Datasets that
+         HDF5 decodes are compared with the file when they are first read.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _row_bytes(kind: DatasetKind) -> int:
 
 
 def _from_json(entry: Any) -> DatasetKind:
-    """Return a kind; raises ``ValueError``, or what Python raises of values of other kinds."""
+    """Return a kind; raises ``ValueError``, or errors of Python for values of other kinds."""
     header = npyheader.from_literal(entry["array"])
     inner = header.shape[1:]
     if inner:
@@ -220,6 +220,9 @@ def _from_json(entry: Any) -> DatasetKind:
         (_whole(code), tuple(map(_whole, values)), _text(name))
         for code, values, name in entry["filters"]
     )
+    packing = entry.get("packing")  # older manifests have neither this nor an order
+    if packing:
+        packing = Packing.from_json(packing)
     kind = DatasetKind(
         _text(entry["how"]),
         dtype,
@@ -230,8 +233,7 @@ def _from_json(entry: Any) -> DatasetKind:
         _text(entry["varying"]),
         entry["has_images"] is True,
         tuple(map(_text, entry["classes"])),
-        # Older manifests have neither.
-        Packing.from_json(entry["packing"]) if entry.get("packing") else None,
+        packing or None,
         _text(entry.get("order", "")),
     )
     is_sound = (
@@ -280,5 +282,8 @@ def _chunks_of(
     totals = zip(counts.tolist(), map(_num, column), strict=True)
     numbers_of = chunk_numbers(listing, numbers, totals, f"chunks of {path}")
     columns = [split_by_file(array, counts) for array in (*places.T, masks)]
-    parts = list(zip(numbers_of, *columns, strict=True))
-    return [p if d.kind.how == CHUNKS else () for p, d in zip(parts, column, strict=True)]
+    parts: list[tuple[Indices, ...]] = list(zip(numbers_of, *columns, strict=True))
+    for place, dataset in enumerate(column):
+        if dataset.kind.how != CHUNKS:
+            parts[place] = ()
+    return parts

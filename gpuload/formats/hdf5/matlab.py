@@ -4,7 +4,7 @@
                             and 1; "char": the numbers of characters; "cell": references; others
                             with MATLAB_object_decode: objects
     MATLAB_empty            the dataset holds the sizes of an empty array
-    MATLAB_sparse           a group: the number of rows of a sparse matrix, whose parts are its
+    MATLAB_sparse           a group: the number of rows of a sparse matrix; its parts are the
                             datasets
 
 Axes    MATLAB's are turned in the file (`datasets.py`).
@@ -54,8 +54,10 @@ def check_class(attributes: Mapping[str, Any], dataset: Any, path: str) -> None:
     if path.rpartition("/")[2] in PARTS and SPARSE in dataset.parent.attrs:
         raise SpecError(
             "it is a part of a sparse matrix of MATLAB",
-            cause="its numbers, their rows and its columns are three datasets, and none has its rows",
-            remedy="write full(X) in MATLAB; or scipy.sparse.csc_matrix((data, ir, jc)) in Python, and gl.arrays",
+            cause="its numbers, their rows and its columns are three datasets, and none has its "
+            "rows",
+            remedy="write full(X) in MATLAB; or scipy.sparse.csc_matrix((data, ir, jc)) in Python, "
+            "and gl.arrays",
         )
     if attributes.get(EMPTY):
         raise SpecError(
@@ -67,7 +69,8 @@ def check_class(attributes: Mapping[str, Any], dataset: Any, path: str) -> None:
         raise SpecError(
             "it is a cell array of MATLAB",
             cause="what is stored are references to other datasets, which may be of any kind",
-            remedy="make one array of it in MATLAB, cat(1, c{:}), or read it by h5py: file[reference]",
+            remedy="make one array of it in MATLAB, cat(1, c{:}), or read it by h5py: "
+            "file[reference]",
         )
     if OBJECT in attributes:
         raise SpecError(
@@ -112,7 +115,8 @@ def tell_sparse(path: str, nodes: Mapping[str, Any], is_alone: bool) -> None:
         raise SpecError(
             f"{path}: {names[0]!r} is a sparse matrix of MATLAB",
             cause="no dataset has its rows",
-            remedy="write full(X) in MATLAB; or scipy.sparse.csc_matrix((data, ir, jc)) in Python, and gl.arrays",
+            remedy="write full(X) in MATLAB; or scipy.sparse.csc_matrix((data, ir, jc)) in Python, "
+            "and gl.arrays",
         )
     if names:
         log.warning(

@@ -69,8 +69,8 @@ def hdf5(
     """Return the records of HDF5 files: element i of the first axis of each dataset.
 
         gl.hdf5("train.h5")
-        gl.hdf5("shards/*.h5", ["image", "label"])                              these datasets alone
-        gl.hdf5("all.h5", {"image": "x", "label": "meta/y"}, group="train")     /train/x and /train/meta/y
+        gl.hdf5("shards/*.h5", ["image", "label"])                            these datasets alone
+        gl.hdf5("all.h5", {"image": "x", "label": "meta/y"}, group="train")   /train/x, /train/meta/y
 
     ``source.describe()`` says which datasets are read where they lie, and which are decoded a block
     of rows at a time. With the latter a shuffle of all rows decodes a block for each of them,
@@ -98,7 +98,7 @@ def hdf5(
     Raises:
         SpecError: an argument is wrong; a dataset cannot be a field; datasets differ in length, or
             files in a field; chunks are not there, numbers are packed or axes are turned, and no
-            argument says what becomes of them.
+            argument says how they are read.
         UnknownFieldError: there is no such dataset or group.
         FormatError: a file is no HDF5 file, or is damaged.
         FileError: a file is missing, a directory, or cannot be read.
@@ -123,9 +123,10 @@ def hdf5(
         names, files, storage = listing.files.paths, listing.files, open_storage(listing.files)
         pairs, tables = from_manifest(listing, arguments["fields"], group)
         _check_kinds({dataset.kind for table in tables for dataset in table}, listing.path, order)
-    opening = Opening(
-        hdf5, {"paths": tuple(names) if listing is None else listing.path, **arguments}
-    )
+    argument: Any = tuple(names)
+    if listing is not None:
+        argument = listing.path
+    opening = Opening(hdf5, {"paths": argument, **arguments})
     listed_paths = [members.complete_path(group, path) for path in pairs.values()]
 
     def entries() -> Entries:

@@ -96,7 +96,8 @@ class ClassFolders:
                 suffix = ""
             raise SpecError(
                 f"{paths[int(loose[0])]} lies in no class folder{suffix}",
-                cause=f'with labels="folder", the images of a class lie in a folder of their own in {root}',
+                cause='with labels="folder", the images of a class lie in a folder of their own '
+                f"in {root}",
                 remedy="pass labels=None for images without labels, or sort them into folders",
             )
         return folders
@@ -188,13 +189,18 @@ class ClassFolders:
             return
         # Folders that differ in a number alone, as day1 and day2, are seldom classes.
         are_numbered = len({re.sub(r"\d+", "", name) for name in shared}) == 1
+        form = "[...]"
+        if len(classes) <= MOST_NAMES:
+            form = repr(list(classes))
         log.log(
             logging.INFO if are_numbered else logging.WARNING,
-            "%s: the class folders %s hold the same folders, %s: the label of an image says in which of the first it "
-            "lies. If the others are the classes, open the first one by one: gl.images(%r); classes=%s says that they "
+            "%s: the class folders %s hold the same folders, %s: the label of an image says in "
+            "which of the first it "
+            "lies. If the others are the classes, open the first one by one: gl.images(%r); "
+            "classes=%s says that they "
             "are not",
             self.root, shorten(classes), shorten(in_order(shared)), self._path(classes[0]),
-            repr(list(classes)) if len(classes) <= MOST_NAMES else "[...]",
+            form,
         )  # fmt: skip
 
     def _split_error(
@@ -216,8 +222,10 @@ class ClassFolders:
             )
         return SpecError(
             f"{self.root}: its folders {shorten(parts)} are parts of a data set, and no classes",
-            cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are the classes",
-            remedy=f"open the parts one by one: {form}; labels=None opens all images without labels",
+            cause=f"{first} holds folders of its own, {shorten(in_order(inner[first]))}, which are "
+            "the classes",
+            remedy=f"open the parts one by one: {form}; labels=None opens all images without "
+            "labels",
         )
 
     def _tell_of_inner_folders(self, name: str) -> None:
@@ -226,7 +234,8 @@ class ClassFolders:
         inner = {folder.partition("/")[2].partition("/")[0] for folder in self.folders}
         if len(inner) > 1 and "" not in inner:
             log.warning(
-                "%s: all images have one class, %r; if its folders %s are the classes, open gl.images(%r)",
+                "%s: all images have one class, %r; if its folders %s are the classes, open "
+                "gl.images(%r)",
                 self.root, name, shorten(in_order(inner)), self._path(name),
             )  # fmt: skip
 
@@ -254,9 +263,13 @@ class ClassFolders:
         ]
         if empty and names is None:
             path = os.path.join(self.root, CLASSES)
+            form = "[...]"
+            if os.path.isfile(path):
+                form = repr(path)
             log.warning(
-                "%s: without an image in it, a folder is no class: %s; to count such classes, pass classes=%s",
-                self.root, shorten(empty), repr(path) if os.path.isfile(path) else "[...]",
+                "%s: without an image in it, a folder is no class: %s; to count such classes, pass "
+                "classes=%s",
+                self.root, shorten(empty), form,
             )  # fmt: skip
             unused = [name for name in unused if name not in empty]
         if unused:
@@ -329,9 +342,12 @@ def check_rule(listing: Manifest, classes: tuple[str, ...]) -> None:
     _check_names(listing, names)
     if tuple(names) != classes:
         raise FormatError(
-            f"{listing.path}: an earlier gpuload wrote this manifest, with the classes {shorten(names)}",
-            cause=f"today they are {shorten(classes)}: numbers in their order, and no folder without an image",
-            remedy="make it anew with source.index(path); or pass classes=[...], the names in the manifest",
+            f"{listing.path}: an earlier gpuload wrote this manifest, with the classes "
+            f"{shorten(names)}",
+            cause=f"today they are {shorten(classes)}: numbers in their order, and no folder "
+            "without an image",
+            remedy="make it anew with source.index(path); or pass classes=[...], the names in the "
+            "manifest",
         )
 
 

@@ -73,11 +73,8 @@ def open_folder(folder: str) -> Source:
             )
             return source
     has_loose = any(os.sep not in unlabelled.where(number) for number in range(len(unlabelled)))
-    log.info(
-        "%s: found images; opened by gl.images(labels=%s)",
-        folder,
-        None if has_loose else "'folder'",
-    )
+    argument = None if has_loose else "'folder'"
+    log.info("%s: found images; opened by gl.images(labels=%s)", folder, argument)
     if has_loose:
         return unlabelled
     return images(folder, labels="folder")
@@ -99,14 +96,17 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
     if len(encoded_fields) != 1:
         raise SpecError(
             f"a source of {spec} cannot be written as a folder of images",
-            cause=f"it has {len(encoded_fields)} fields of encoded images, and a folder holds one file for each record",
-            remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files that a source holds "
+            cause=f"it has {len(encoded_fields)} fields of encoded images, and a folder holds one "
+            "file for each record",
+            remedy="end the name in .tfrecord, .npy, .npz or .bin for a file; bytes of image files "
+            "that a source holds "
             "are marked by source.mark(image='encoded')",
         )
     if len(label_fields) > 1:
         raise SpecError(
             f"field {label_fields[1]} cannot be written to a folder of images",
-            cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one already",
+            cause=f"beside the image a folder holds one label, and {label_fields[0].name!r} is one "
+            "already",
             remedy="choose TFRecord, which holds any number of fields",
         )
     label = None
@@ -115,7 +115,8 @@ def parts_of(spec: Spec) -> tuple[Field, Field | None]:
     if label is not None and (label.shape != () or label.dtype.kind not in "biufU"):
         raise SpecError(
             f"field {label} cannot be written to a folder of images",
-            cause="a label is one number or text, which a class folder or a line of labels.csv holds",
+            cause="a label is one number or text, which a class folder or a line of labels.csv "
+            "holds",
             remedy="choose TFRecord",
         )
     return encoded_fields[0], label
@@ -150,7 +151,9 @@ def write(folder: str, records: Records) -> None:
     classes = class_folders(records.source, label)
     for name in classes:
         os.makedirs(os.path.join(folder, name), exist_ok=True)
-    for number, value, class_number in _images(records, image, label if classes else None):
+    if not classes:
+        label = None
+    for number, value, class_number in _images(records, image, label):
         if classes and not 0 <= class_number < len(classes):
             raise RecordError(
                 f"{records.source.where(number)}: its label is {class_number}",
@@ -158,9 +161,9 @@ def write(folder: str, records: Records) -> None:
                 remedy="repair the label, or leave the record out with source.filter(...)",
             )
         name = _name(number, value, records.source)
-        with open(
-            os.path.join(folder, classes[class_number] if classes else "", name), "wb"
-        ) as file:
+        if classes:
+            name = os.path.join(classes[class_number], name)
+        with open(os.path.join(folder, name), "wb") as file:
             file.write(value)
 
 
@@ -168,11 +171,13 @@ def first_difference(folder: str, records: Records) -> int | None:
     """Return the number of the first record that differs from its file; None if all are equal."""
     image, label = parts_of(records.spec)
     classes = class_folders(records.source, label)
-    for number, value, class_number in _images(records, image, label if classes else None):
+    if not classes:
+        label = None
+    for number, value, class_number in _images(records, image, label):
         name = _name(number, value, records.source)
-        with open(
-            os.path.join(folder, classes[class_number] if classes else "", name), "rb"
-        ) as file:
+        if classes:
+            name = os.path.join(classes[class_number], name)
+        with open(os.path.join(folder, name), "rb") as file:
             if file.read() != value:
                 return number
     return None

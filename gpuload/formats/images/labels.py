@@ -117,7 +117,8 @@ class Labels:
         if self.classes is not None and not isinstance(self.label, str):
             raise SpecError(
                 f"gl.Labels with label={list(self.label)!r} and classes"[:200],
-                cause="a class is one name for each image, and several columns are a vector of numbers",
+                cause="a class is one name for each image, and several columns are a vector of "
+                "numbers",
                 remedy="name one column, or leave classes= out",
             )
 
@@ -226,8 +227,10 @@ def _log_order(root: str, paths: Sequence[str]) -> None:
             for name in (*paths[:MOST_PATHS], *paths[number - 1 : number + 1])
         ]
         log.warning(
-            "%s: the labels are matched to the images in the order of their names, which is not that of their "
-            "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to label, or list "
+            "%s: the labels are matched to the images in the order of their names, which is not "
+            "that of their "
+            "numbers: %s ... %s, %s ...; if they are in another order, pass a mapping from file to "
+            "label, or list "
             "the files: gl.images([...], labels=...)",
             root, ", ".join(names[:-2]), *names[-2:],
         )  # fmt: skip
@@ -254,7 +257,8 @@ def _image_labels(
         raise SpecError(
             f"labels has {len(array)} entries, there are {count} images",
             cause="the i-th label is that of the i-th image, in the order of the paths",
-            remedy="pass one for each image; source.where(i) of gl.images(..., labels=None) says which image that is",
+            remedy="pass one for each image; source.where(i) of gl.images(..., labels=None) says "
+            "which image that is",
         )
 
     def place_of(number: int) -> str:
@@ -322,11 +326,14 @@ def _in_order(
         labels[number], places[number] = label, place
     missing = [path for path, place in zip(paths, places, strict=True) if not place]
     if missing:
+        suffix = ""
+        if len(missing) > 1:
+            suffix = f", nor have {len(missing) - 1} others"
         raise SpecError(
-            f"{missing[0]} has no label"
-            + (f", nor have {len(missing) - 1} others" if len(missing) > 1 else ""),
+            f"{missing[0]} has no label" + suffix,
             cause=f"there are {len(paths) - len(missing)} labels for {len(paths)} images",
-            remedy="add its label, or name only the images that have one: gl.images([...], labels=...)",
+            remedy="add its label, or name only the images that have one: gl.images([...], "
+            "labels=...)",
         )
     return labels
 
@@ -363,9 +370,11 @@ class _Images:
             numbers = self._of_stem(text)
         if len(numbers) > 1:
             raise SpecError(
-                f"{place}: {str(name)!r} is the name of {len(numbers)} images without their suffix or folder",
+                f"{place}: {str(name)!r} is the name of {len(numbers)} images without their suffix "
+                "or folder",
                 cause=f"{self._paths[numbers[0]]} and {self._paths[numbers[1]]} are two of them",
-                remedy="write the names with suffix and folder, or open the images of one folder alone",
+                remedy="write the names with suffix and folder, or open the images of one folder "
+                "alone",
             )
         return numbers[0] if numbers else None
 
@@ -433,7 +442,8 @@ def _of_csv(
     for name, vector in zip(columns.label, vectors, strict=True):
         if isinstance(vector[0], str):
             raise SpecError(
-                f"{path}, column {name!r} holds texts, {next(text for text in vector if _is_word(text))!r} is one",
+                f"{path}, column {name!r} holds texts, "
+                f"{next(text for text in vector if _is_word(text))!r} is one",
                 cause="several columns make a vector of numbers of each image",
                 remedy="name columns of numbers, or one column of texts",
             )
@@ -481,15 +491,20 @@ def _columns(
     """Return the number of the column of files, and those of the label."""
     if len(header) < 2 or (columns is None and len(header) > 2):
         hint = f'gl.Labels({os.path.basename(path)!r}, label="...", file="...") says which of more columns are meant'
+        remedy = "write a CSV file of these two columns"
+        if len(header) > 2:
+            remedy = f"labels={hint}"
         raise FormatError(
             f"{path}: its first line has {len(header)} columns, {_shorten(header)}",
-            cause="there are two columns with commas between them, file and label, and the first line is their names",
-            remedy=f"labels={hint}" if len(header) > 2 else "write a CSV file of these two columns",
+            cause="there are two columns with commas between them, file and label, and the first "
+            "line is their names",
+            remedy=remedy,
         )
     if any(name and images.exact(name) is not None for name in header):
         raise FormatError(
             f"{path}: its first line is {_shorten(header)}",
-            cause="the first line has the names of the columns, and this one has a file and its label",
+            cause="the first line has the names of the columns, and this one has a file and its "
+            "label",
             remedy="put a line 'file,label' before it",
         )
     candidates = [
@@ -510,8 +525,11 @@ def _columns(
 def _column(path: str, header: list[str], name: str) -> int:
     if header.count(name) == 1:
         return header.index(name)
+    columns_text = "two columns"
+    if name not in header:
+        columns_text = "no column"
     raise SpecError(
-        f"{path} has {'no column' if name not in header else 'two columns'} {name!r}",
+        f"{path} has {columns_text} {name!r}",
         cause=f"its first line names the columns {_shorten(header)}",
         remedy="name one of these, each once",
     )
@@ -529,11 +547,13 @@ def _shorten(values: Sequence[str]) -> str:
 
 def _check_row(place: str, row: list[str], header: list[str], selection: Sequence[int]) -> None:
     if len(row) != len(header) or not all(row[number] for number in selection):
+        if len(header) == 2:
+            cause = "a line has two columns, a file and its label"
+        else:
+            cause = f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty"
         raise FormatError(
             f"{place}: {_shorten(row)}",
-            cause="a line has two columns, a file and its label"
-            if len(header) == 2
-            else f"the first line has {len(header)} columns, this one {len(row)}, and file and label are not empty",
+            cause=cause,
             remedy='put quotes around a value that holds a comma: "cat, black.jpg",3',
         )
 
@@ -564,7 +584,8 @@ def _check_codes(labels: Sequence[tuple[str, str]], numbers: Sequence[int]) -> N
             raise FormatError(
                 f"{place}: the labels {text_of[number]!r} and {text!r} are the same number",
                 cause="all labels are whole numbers, and a number has no zeros before it",
-                remedy=f'if they are two classes, pass classes=["{text_of[number]}", "{text}", ...]; '
+                remedy=f'if they are two classes, pass classes=["{text_of[number]}", "{text}", '
+                "...]; "
                 "else write one form",
             )
 

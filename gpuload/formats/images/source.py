@@ -106,15 +106,12 @@ def images(
 
     The logger ``gpuload`` says how many files of a folder are left out.
 
-        gl.images("photos")                               the folder of an image names its class
-        gl.images("photos", labels=[3, 1, 4])             the label of each image, in the order of
-                                                          the paths gl.images("photos",
-                                                          labels={"cat/1.jpg": 3, ...})
-        gl.images("photos", labels="labels.csv")          file,label; id,label with names that have
-                                                          no suffix
-        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))      of more columns
-        gl.images("val", classes=train)                   the numbers that the classes have in the
-                                                          source train
+        gl.images("photos")                          the folder of an image names its class
+        gl.images("photos", labels=[3, 1, 4])        of each image, in the order of the paths
+        gl.images("photos", labels={"cat/1.jpg": 3, ...})
+        gl.images("photos", labels="labels.csv")     file,label; names may have no suffix: id,label
+        gl.images("photos", labels=gl.Labels("train.csv", label="breed"))     of more columns
+        gl.images("val", classes=train)              the numbers of the classes in the source train
 
     Args:
         root_or_paths: a folder, a path, a string with wildcards, or a list of paths and wildcards;
@@ -295,7 +292,10 @@ class ImagesSource(FileSource):
             about = None
         else:
             about = _fingerprint_of(labels)
-        return self._files.digest(names, self.classes, about, *([bad.numbers] if bad else []))
+        parts = [names, self.classes, about]
+        if bad:
+            parts.append(bad.numbers)
+        return self._files.digest(*parts)
 
     def _place(self) -> str:
         return self._content.root
@@ -308,13 +308,16 @@ class ImagesSource(FileSource):
             folders = top_folders(root, self._files.paths)
         else:
             folders = None
+        bad_path = ""
+        if bad:
+            bad_path = self._files.paths[bad.numbers[0]]
         return Entries(
             {
                 "depth": below(root, first).count("/"),
                 "classes": folders,
                 "names": names and list(names),
             },
-            bad=self._files.paths[bad.numbers[0]] if bad else "",
+            bad=bad_path,
         )
 
 
@@ -530,6 +533,8 @@ def _check_file(path: str, size: int, head: bytes) -> None:
         )
     raise FormatError(
         message,
-        cause="images of other formats are not decoded, and a file that is named is not left out silently",
-        remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are left out",
+        cause="images of other formats are not decoded, and a file that is named is not left out "
+        "silently",
+        remedy="name images alone, as in gl.images('photos/*.jpg'); of a folder other files are "
+        "left out",
     )

@@ -21,9 +21,11 @@ NPY = Format(
     npy,
     _sniff,
     records={
-        'gl.npy(paths, record="row")': "a row of one of many NPY files: any versions, orders and byte "
+        'gl.npy(paths, record="row")': "a row of one of many NPY files: any versions, orders and "
+        "byte "
         "orders side by side; structured dtypes become fields",
-        'gl.npy(paths, record="file")': "a whole NPY file. Where files of one shape look like an image "
+        'gl.npy(paths, record="file")': "a whole NPY file. Where files of one shape look like an "
+        "image "
         "each and `record=` is left out, a warning says that rows were taken",
     },
     salvage=salvage_array_file(npy, MAGIC),

@@ -78,7 +78,7 @@ class Headers:
     def different(self) -> tuple[list[int], NDArray[np.int64]]:
         """Return the first file of each header and length, and which of these each file is like."""
         # Numbers of the lengths, and not np.unique(axis=0): NumPy compares rows by code of Python,
-        # and takes what a signal handler raises there for an error of its own.
+        # and takes the exception of a signal handler there for an error of its own.
         _, length_of = np.unique(self.lengths, return_inverse=True)
         pairs = length_of.reshape(-1) * len(self.heads) + self.head_of
         _, firsts, inverse = np.unique(pairs, return_index=True, return_inverse=True)

@@ -83,7 +83,8 @@ def joined_arrays(path: str, num_bytes: int) -> FormatError:
     new_path = f"{path.removesuffix('.npy')}-joined.npy"
     return FormatError(
         f"{path} holds several arrays one behind the other, which is not supported",
-        cause=f"behind its first array are {num_bytes} bytes that begin as an NPY file does: numpy.save was called "
+        cause=f"behind its first array are {num_bytes} bytes that begin as an NPY file does: "
+        "numpy.save was called "
         "again with the same open file; numpy.load gives the first array alone",
         remedy="join them in Python: import numpy, os; "
         f"file = open({path!r}, 'rb'); size = os.path.getsize({path!r}); "
@@ -103,7 +104,8 @@ class _Refusal(Exception):
         self, cause: str, remedy: str = "write it with numpy.save", *, objects: bool = False
     ) -> None:
         super().__init__(cause)
-        self.cause, self.remedy, self.kind = cause, remedy, ObjectsError if objects else FormatError
+        self.cause, self.remedy = cause, remedy
+        self.kind = ObjectsError if objects else FormatError
 
 
 def read_header(
@@ -128,7 +130,8 @@ def read_header(
         header = _parse(text, version, offset)
         if offset + header.data_bytes > size_bytes:
             raise _Refusal(
-                f"the header says {header.data_bytes} bytes of data ({header.dtype} {header.shape}), "
+                f"the header says {header.data_bytes} bytes of data ({header.dtype} "
+                f"{header.shape}), "
                 f"the file has {size_bytes - offset} after its header",
                 "it was cut short or is still being written: copy it again",
             )
@@ -170,7 +173,8 @@ def naming_conversion(paths: Paths) -> Iterator[None]:
         else:
             path = ""
         error.remedy += (
-            "; if you trust its writer, this makes a file without objects, with a record of each dict or tuple: "
+            "; if you trust its writer, this makes a file without objects, with a record of each "
+            "dict or tuple: "
             f"gl.convert({repr(path) if path else 'paths'}, 'records.npz', allow_pickle=True), or "
             f"gpuload convert --allow-pickle {shlex.quote(path) if path else 'FILES'} records.npz"
         )
@@ -234,7 +238,8 @@ def _header_text(
                 "it begins with the bytes of a ZIP archive", unpacking(path, [first_name(head)])
             )
         raise _Refusal(
-            "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one array each",
+            "it is an archive of arrays, as numpy.savez writes it, and gl.npy reads files of one "
+            "array each",
             f"open it with gl.npz({path!r})",
         )
     if not head.startswith(MAGIC):
@@ -281,7 +286,7 @@ def _parse(text: bytes, version: int, offset: int) -> Header:
     if not isinstance(fortran, bool):
         raise _Refusal(f"fortran_order is {fortran!r}, neither True nor False")
     dtype = _dtype(values["descr"])
-    # Axes of length 0 are left out: NumPy refuses a shape whose other axes overflow, although it
+    # Axes of length 0 are left out: NumPy refuses a shape if its other axes overflow, although it
     # has no elements.
     if (
         math.prod(length for length in shape if length) * max(dtype.itemsize, 1)
@@ -322,7 +327,8 @@ def _dtype(descr: Any) -> np.dtype[Any]:
         ) from None
     if dtype.hasobject:
         raise _Refusal(
-            f"its dtype {dtype} holds Python objects (a pickle), which could run any code when read",
+            f"its dtype {dtype} holds Python objects (a pickle), which could run any code when "
+            "read",
             "store numbers, bytes or text of fixed length",
             objects=True,
         )

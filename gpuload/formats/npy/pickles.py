@@ -3,19 +3,20 @@ the one way to them.
 
 Such a file is a pickle: reading it runs any code that its writer put there, with all the rights of
 this process. So no source opens one. ``gl.convert(paths, out, allow_pickle=True)`` and
-``gpuload convert --allow-pickle`` do, for files whose writer is known, and write files that hold
-bytes alone.
+``gpuload convert --allow-pickle`` do, for files of known writers, and write files that hold bytes
+alone.
 
 Records  The content of a file decides how many records it has; lengths that agree never do:
 
-             {"a": array, "label": 1}                    one record, with a field for each key
-             (array, array, 1)                           one record, with the fields x0, x1, x2
-             a list or an array of such dicts or tuples  a record for each of them
-             [array, array, ...], [3, 1, 4], ["a", "b"]  one file: a record for each item, with the
-                                                         field x. Several files: each is one record
-                                                         if its items are of different kinds, else
-                                                         ``record=`` has to say it
-             an NPZ file                                 the dict of its arrays
+             {"a": array, "label": 1}          one record, with a field for each key
+             (array, array, 1)                 one record, with the fields x0, x1, x2
+             a list or an array of such dicts or tuples
+                                               a record for each of them
+             [array, array, ...], [3, 1, 4], ["a", "b"]
+                                               one file: a record for each item, with the field x.
+                                               Several files: each is one record if its items are
+                                               of different kinds, else ``record=`` has to say it
+             an NPZ file                       the dict of its arrays
 
          ``record="file"``: each file is one record. ``record="row"``: each item of a file is one,
          and record i of a dict holds item i of each of its values.
@@ -287,12 +288,14 @@ def _records(path: str, raw: bytes, record: str | None, *, is_only: bool) -> lis
         record is None and not _is_sequence_of_records(path, content, items, is_only=is_only)
     ):
         return [_of_items(items)]
-    return [
-        _named_record(item, _where(path, row, len(items))) if isinstance(item, Mapping)
-        else _of_items(list(item)) if _is_tuple(item)
-        else {"x": item}
-        for row, item in enumerate(items)
-    ]  # fmt: skip
+    return [_record(item, _where(path, row, len(items))) for row, item in enumerate(items)]
+
+
+def _record(item: Any, place: str) -> Record:
+    """Return an item of a list of records as a record."""
+    if isinstance(item, Mapping):
+        return _named_record(item, place)
+    return _of_items(list(item)) if _is_tuple(item) else {"x": item}
 
 
 def _unpickle(path: str, raw: bytes) -> Any:
@@ -310,7 +313,8 @@ def _unpickle(path: str, raw: bytes) -> Any:
         raise FormatError(
             f"{path} cannot be unpickled",
             cause=f"{type(error).__name__}: {error}",
-            remedy="it may need the packages and versions of its writer; numpy.load(path, allow_pickle=True) says more",
+            remedy="it may need the packages and versions of its writer; numpy.load(path, "
+            "allow_pickle=True) says more",
         ) from None
     return {
         name: array.item() if array.dtype.kind == "O" and not array.ndim else array
@@ -336,7 +340,8 @@ def _is_sequence_of_records(path: str, content: Any, items: list[Any], *, is_onl
     raise SpecError(
         f"{path} holds {len(items)} values of one kind, and there are other files",
         cause="they may be the fields of one record, or one record each",
-        remedy="say it: record='file' makes one record of each file, record='row' one of each value (--record)",
+        remedy="say it: record='file' makes one record of each file, record='row' one of each "
+        "value (--record)",
     )
 
 
@@ -382,7 +387,8 @@ def _rows_of(path: str, content: Mapping[Any, Any]) -> Iterator[Record]:
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise FormatError(
             f"{path}: its values have {lengths} items"[:300],
-            cause="with record='row' record i holds item i of each value, so that all of them have as many",
+            cause="with record='row' record i holds item i of each value, so that all of them have "
+            "as many",
             remedy="leave record= out: the dict is one record then",
         )
     record = _named_record(content, path)
@@ -404,22 +410,23 @@ def _tell_of_rows(path: str, content: Mapping[Any, Any]) -> None:
     lengths = {_length(value) for value in content.values()}
     if len(lengths) == 1 and (length := lengths.pop()) is not None and length > 1:
         log.warning(
-            "%s: its dict is one record; if it is a table, record='row' (--record row) makes %d records of its rows",
+            "%s: its dict is one record; if it is a table, record='row' (--record row) makes %d "
+            "records of its rows",
             path,
             length,
         )
 
 
 def _check_names(fields: Record, names: list[str], location: str, first: str) -> None:
-    missing, extra = (
-        [name for name in names if name not in fields],
-        [name for name in fields if name not in names],
-    )
+    missing = [name for name in names if name not in fields]
+    extra = [name for name in fields if name not in names]
     if missing or extra:
+        if missing:
+            subject = f"{location} has no field {missing[0]!r}"
+        else:
+            subject = f"{location} has the field {extra[0]!r}"
         raise SpecError(
-            f"{location} has no field {missing[0]!r}"
-            if missing
-            else f"{location} has the field {extra[0]!r}",
+            subject,
             cause=f"the records before it have {names}, as in {first}, and all records have the same fields"[
                 :300
             ],
@@ -461,13 +468,15 @@ class _FieldType:
             )
             raise FormatError(
                 f"field {self.name!r} of {location} is {kind_name}",
-                cause=f"that of {self.first} is {first_kind_name}, and the values of a field are of one kind",
+                cause=f"that of {self.first} is {first_kind_name}, and the values of a field are "
+                "of one kind",
                 remedy=f"save all of them as one kind; {BY_FILE}",
             )
         if array.ndim != len(self.shape):
             raise FormatError(
                 f"field {self.name!r} of {location} has {array.ndim} axes",
-                cause=f"that of {self.first} has {len(self.shape)}, and the values of a field have as many axes",
+                cause=f"that of {self.first} has {len(self.shape)}, and the values of a field have "
+                "as many axes",
                 remedy=f"save all of them with the same axes, as value.reshape(...); {BY_FILE}",
             )
         self.dtype = np.result_type(self.dtype, array.dtype)
@@ -500,15 +509,17 @@ def _array(name: str, value: Any, location: str) -> NDArray[Any]:
         array, cause = None, f"{cause}: {error}"
     if array is None or array.dtype.hasobject or array.dtype.names is not None:
         if value is None:
-            kind_name = "None"
-        else:
-            kind_name = f"a {type(value).__name__}"
+            raise FormatError(
+                f"field {name!r} of {location} is None",
+                cause=cause,
+                remedy="save a number in its place (-1 or NaN, say), or save the files without "
+                "this field",
+            )
         raise FormatError(
-            f"field {name!r} of {location} is {kind_name}",
+            f"field {name!r} of {location} is a {type(value).__name__}",
             cause=cause,
-            remedy="save a number in its place (-1 or NaN, say), or save the files without this field"
-            if value is None
-            else "save it as arrays of numbers, text or bytes; the items of a dict under keys of their own",
+            remedy="save it as arrays of numbers, text or bytes; the items of a dict under keys of "
+            "their own",
         )
     return array
 
@@ -523,8 +534,10 @@ def _cast(field: Field, value: Any, location: str) -> NDArray[Any]:
     cast = np.array(array, field.dtype, order="C")
     if array.dtype.kind in "iu" and field.dtype.kind == "f" and not _is_exact(cast, array):
         raise FormatError(
-            f"field {field.name!r} of {location} holds whole numbers that {field.dtype} cannot hold",
-            cause="other records have real numbers, or whole numbers of another sign, in this field",
+            f"field {field.name!r} of {location} holds whole numbers that {field.dtype} cannot "
+            "hold",
+            cause="other records have real numbers, or whole numbers of another sign, in this "
+            "field",
             remedy="save all of them in one dtype",
         )
     return cast

@@ -106,7 +106,8 @@ def npy(
         )
     elif (dtype_of_first := headers.heads[0].dtype).kind == "V" and dtype_of_first.name in UNTYPED:
         log.warning(
-            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they are, say which: "
+            "%s: its elements have no type (%s). numpy.save writes those of ml_dtypes so; if they "
+            "are, say which: "
             'gl.npy(..., dtype="%s")',
             *(files.paths[0], dtype_of_first, UNTYPED[dtype_of_first.name]),
         )
@@ -151,9 +152,13 @@ def npy(
     ]
     different_forms = tuple(dict.fromkeys(forms))
     number_of_form = np.array([different_forms.index(form) for form in forms], np.int64)
+    if record == "row":
+        counts = full_headers.lengths.tolist()
+    else:
+        counts = [1] * len(files)
     table = FileTable(
         files,
-        counts=full_headers.lengths.tolist() if record == "row" else [1] * len(files),
+        counts=counts,
         offsets=full_headers.offsets,
         forms=different_forms,
         form_of=number_of_form[kind_of],
@@ -216,7 +221,8 @@ def _check_ends(files: Files, headers: Headers, bad: BadFiles) -> None:
             raise npyheader.joined_arrays(files.paths[number], count)
     if numbers:
         log.warning(
-            "%s: %d bytes follow its array, and are not read; cause: its header says %s, and no more (%d files are so)",
+            "%s: %d bytes follow its array, and are not read; cause: its header says %s, and no "
+            "more (%d files are so)",
             *(
                 files.paths[numbers[0]],
                 num_more[numbers[0]],
@@ -260,7 +266,8 @@ def _with_dtype(path: str, header: Header, dtype: np.dtype[Any]) -> Header:
     if not _is_stored_as(dtype, header.dtype):
         raise SpecError(
             f"{path} holds {header.dtype}, not {dtype}",
-            cause="dtype= is the type of elements that a file stores without one (|V2, say); it converts nothing",
+            cause="dtype= is the type of elements that a file stores without one (|V2, say); it "
+            "converts nothing",
             remedy="leave dtype= out; gl.ops.Cast converts in the loader",
         )
     return replace(header, dtype=dtype)
@@ -295,8 +302,10 @@ def _check_dtypes(files: Files, headers: Headers, field: str) -> None:
     for number, head in enumerate(headers.heads):
         if not same_fields(head.dtype, first.dtype):
             raise SpecError(
-                f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds {first.dtype}",
-                cause="the records of a source have one dtype; only byte order and padding may differ",
+                f"{files.paths[headers.first(number)]} holds {head.dtype}, {files.paths[0]} holds "
+                f"{first.dtype}",
+                cause="the records of a source have one dtype; only byte order and padding may "
+                "differ",
                 remedy=joining("gl.npy", field, first.dtype, head.dtype),
             )
 
@@ -331,7 +340,8 @@ def _check_rows(files: Files, headers: Headers) -> None:
                 f"{files.paths[headers.first(number)]} has rows of shape {head.shape[1:]}, "
                 f"{files.paths[0]} of shape {first.shape[1:]}",
                 cause="the rows of a source have one shape",
-                remedy='make two sources, or take each file as a record with gl.npy(..., record="file")',
+                remedy="make two sources, or take each file as a record with gl.npy(..., "
+                'record="file")',
             )
 
 
@@ -350,7 +360,10 @@ def _form(head: Header, layout: Layout, record: str) -> RecordForm:
     has_strides = (
         record == "row" and head.fortran and layout.record_bytes > 0
     )  # a whole file lies in one piece
-    return RecordForm(layout, head.dtype.itemsize if has_strides else 0)
+    item_bytes = 0
+    if has_strides:
+        item_bytes = head.dtype.itemsize
+    return RecordForm(layout, item_bytes)
 
 
 class RaggedNpySource(FileSource):

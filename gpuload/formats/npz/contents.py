@@ -86,9 +86,11 @@ def array_of(pieces: Pieces, member: ArchiveMember) -> Array:
         if start.startswith(npyheader.MAGIC):
             raise FormatError(
                 f"{pieces.path}, member {member.name!r}, holds several arrays one behind the other",
-                cause=f"behind its first array are {array.num_more} bytes that begin as an NPY file does, and "
+                cause=f"behind its first array are {array.num_more} bytes that begin as an NPY "
+                "file does, and "
                 "numpy.load gives the first array alone",
-                remedy="write each array to a member of its own: numpy.savez('new.npz', x=..., y=...)",
+                remedy="write each array to a member of its own: numpy.savez('new.npz', x=..., "
+                "y=...)",
             )
     return array
 
@@ -112,7 +114,8 @@ def _beginning(pieces: Pieces, member: ArchiveMember, begin: int, num_bytes: int
                 chunk = stream.unconsumed_tail
         except zlib.error as error:
             raise FormatError(
-                f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, is damaged at its beginning",
+                f"{pieces.path}, member {member.name!r} at byte {member.header_offset}, is damaged "
+                "at its beginning",
                 cause=f"it cannot be inflated: {reason_of(error)}",
                 remedy="copy the file again",
             ) from None

@@ -147,9 +147,11 @@ def _write(
     free = shutil.disk_usage(os.path.dirname(to.path)).free
     if num_bytes > FREE_PART * free:
         raise FileError(
-            f"{path}{' and others' * (len(numbers) > 1)}: {num_bytes} bytes are needed in {folder()} for unpacked rows",
+            f"{path}{' and others' * (len(numbers) > 1)}: {num_bytes} bytes are needed in "
+            f"{folder()} for unpacked rows",
             cause=f"the disk has {free} free, of which {FREE_PART:.0%} may be used",
-            remedy=f"make room, set {FOLDER} to a folder on a disk with room, or write the arrays with numpy.savez, "
+            remedy=f"make room, set {FOLDER} to a folder on a disk with room, or write the arrays "
+            "with numpy.savez, "
             "which leaves them as they are",
         )
     for number in numbers:

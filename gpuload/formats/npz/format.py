@@ -55,7 +55,8 @@ NPZ = Format(
     npz,
     _sniff,
     records={
-        'gl.npz(paths, record="row")': "a row of the arrays of one of many NPZ files, whose names are "
+        'gl.npz(paths, record="row")': "a row of the arrays of one of many NPZ files, whose names "
+        "are "
         "the fields; or a whole file"
     },
     salvage=salvage_array_file(npz, MAGIC),

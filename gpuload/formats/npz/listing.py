@@ -1,9 +1,9 @@
 """Manifests of archives: where the arrays of each lie, in arrays, so that no directory and no
 header is read.
 
-Layout   for array k of all archives the headers (`npy/headers.py`), whose names begin with its
+Layout   for array k of all archives the headers (`npy/headers.py`), with names that begin with its
          number, and COLUMNS, int64 ``[num_files, 8]``.
-Bounds   a member lies inside its archive, and an array inside its member. What lies there has a
+Bounds   a member lies inside its archive, and an array inside its member. The bytes there have a
          checksum.
 """
 

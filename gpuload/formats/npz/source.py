@@ -240,7 +240,7 @@ class NpzSource(Zipped):
         return self._files.digest(self._about, len(self))
 
     def _verify(self) -> Iterator[tuple[str, RecordError]]:
-        """Yield file and error of each stored array whose bytes do not have its check sum; rows do
+        """Yield file and error of each stored array with another checksum than its bytes; rows do
         not show it."""
         self.check_open()
         for contents in self._unverified:
@@ -392,7 +392,10 @@ def _is_array(pieces: Pieces, member: ArchiveMember) -> bool:
 
 def _list_names(names: Any) -> str:
     all_names = list(names)
-    return f"{all_names[:MAX_NAMES]}{f' and {len(all_names) - MAX_NAMES} others' if len(all_names) > MAX_NAMES else ''}"
+    suffix = ""
+    if len(all_names) > MAX_NAMES:
+        suffix = f" and {len(all_names) - MAX_NAMES} others"
+    return f"{all_names[:MAX_NAMES]}{suffix}"
 
 
 def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> None:
@@ -401,19 +404,22 @@ def _check_alike(files: Files, archives: Sequence[Arrays], names: list[str]) -> 
     for path, arrays in zip(files.paths, archives, strict=True):
         if arrays.keys() != first.keys():
             common = [name for name in first if name in arrays]
+            remedy = "make two sources"
+            if common:
+                remedy = f"take those that all have: gl.npz(..., fields={common})"
             raise SpecError(
-                f"{path} has the arrays {_list_names(arrays)}, {first_path} has {_list_names(first)}",
+                f"{path} has the arrays {_list_names(arrays)}, {first_path} has "
+                f"{_list_names(first)}",
                 cause="the records of a source have the same fields",
-                remedy=f"take those that all have: gl.npz(..., fields={common})"
-                if common
-                else "make two sources",
+                remedy=remedy,
             )
         for name in names:
             dtype, first_dtype = arrays[name].header.dtype, first[name].header.dtype
             if not same_fields(dtype, first_dtype):
                 raise SpecError(
                     f"{path}: array {name!r} holds {dtype}, in {first_path} it holds {first_dtype}",
-                    cause="a field has one dtype in all records; only byte order and padding may differ",
+                    cause="a field has one dtype in all records; only byte order and padding may "
+                    "differ",
                     remedy=joining("gl.npz", name, first_dtype, dtype),
                 )
 
@@ -430,7 +436,8 @@ def _check_ends(files: Files, archives: Sequence[Arrays]) -> None:
     if ends:
         path, array = ends[0]
         log.warning(
-            "%s, member %r: %d bytes follow its array, and are not read; cause: its header says %s (%d members are so)",
+            "%s, member %r: %d bytes follow its array, and are not read; cause: its header says %s "
+            "(%d members are so)",
             *(path, array.member.name, array.num_more, array.header.shape, len(ends)),
         )
 
@@ -445,19 +452,24 @@ def _check_rows(files: Files, archives: Sequence[Arrays], names: list[str]) -> N
                 raise SpecError(
                     f"{path}: array {name!r} holds one value without axes",
                     cause="it has no rows",
-                    remedy='leave it out with fields=[...], or take each file as a record: gl.npz(..., record="file")',
+                    remedy="leave it out with fields=[...], or take each file as a record: "
+                    'gl.npz(..., record="file")',
                 )
             if shape[1:] != first[1:]:
                 raise SpecError(
-                    f"{path}: array {name!r} has rows of shape {shape[1:]}, in {files.paths[0]} of shape {first[1:]}",
+                    f"{path}: array {name!r} has rows of shape {shape[1:]}, in {files.paths[0]} of "
+                    f"shape {first[1:]}",
                     cause="the rows of a field have one shape",
-                    remedy='make two sources, or take each file as a record: gl.npz(..., record="file")',
+                    remedy="make two sources, or take each file as a record: gl.npz(..., "
+                    'record="file")',
                 )
             if shape[0] != arrays[names[0]].header.shape[0]:
                 raise SpecError(
-                    f"{path}: array {name!r} has {shape[0]} rows, {names[0]!r} has {arrays[names[0]].header.shape[0]}",
+                    f"{path}: array {name!r} has {shape[0]} rows, {names[0]!r} has "
+                    f"{arrays[names[0]].header.shape[0]}",
                     cause="record i is made of row i of each array",
-                    remedy="name arrays that go together, with fields=[...], or take each file as a record: "
+                    remedy="name arrays that go together, with fields=[...], or take each file as "
+                    "a record: "
                     'gl.npz(..., record="file")',
                 )
 
@@ -515,7 +527,10 @@ def _table_of(
         has_strides = (
             record == "row" and header.fortran and layout.record_bytes > 0
         )  # a whole array lies in one piece
-        forms.append(RecordForm(layout, header.dtype.itemsize if has_strides else 0))
+        row_step = 0
+        if has_strides:
+            row_step = header.dtype.itemsize
+        forms.append(RecordForm(layout, row_step))
     return FileTable(
         files,
         counts=[array.header.shape[0] if record == "row" else 1 for array in column],

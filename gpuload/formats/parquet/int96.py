@@ -37,7 +37,8 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
     Intervals, which PyArrow gives as bytes, are of a type of intervals there.
     """
     leaves = [parquet_schema.column(number) for number in range(len(parquet_schema))]
-    kinds = ["INT96" if leaf.physical_type == "INT96" else leaf.converted_type for leaf in leaves]
+    types = {"INT96": "INT96"}  # others have a converted type
+    kinds = [types.get(leaf.physical_type, leaf.converted_type) for leaf in leaves]
     if not {"INT96", "INTERVAL"}.intersection(kinds):
         return schema, frozenset()
     arrow, paths = columnar.import_arrow("gl.parquet"), set[columnar.Path]()
@@ -51,10 +52,10 @@ def with_microseconds(schema: Any, parquet_schema: Any) -> tuple[Any, frozenset[
             )
         if kind in ("list", "large_list", "fixed_size_list"):
             inner = change(field.type.value_field, path, rest)
-            size = (field.type.list_size,) if kind == "fixed_size_list" else ()
-            return field.with_type(
-                (arrow.large_list if kind == "large_list" else arrow.list_)(inner, *size)
-            )
+            if kind == "large_list":
+                return field.with_type(arrow.large_list(inner))
+            size = field.type.list_size if kind == "fixed_size_list" else -1  # -1: any
+            return field.with_type(arrow.list_(inner, size))
         # Of other types in which there are several columns, a map for instance, nothing becomes a
         # field.
         field_kinds = list(itertools.islice(rest, _num_columns(field.type)))
@@ -107,13 +108,12 @@ def _join_units(name: str, seconds: Indices, nanoseconds: Indices, dtype: np.dty
         SpecError: one of them has a part of a microsecond, or lies too far away.
     """
     is_missing = np.isnat(seconds.view(SECONDS))
-    # In uint64, which runs over as PyArrow does: what is left is less than a second.
+    # In uint64, which runs over as PyArrow does: the rest is less than a second.
     parts = nanoseconds.view(np.uint64) - seconds.view(np.uint64) * np.uint64(NANOSECONDS)
-    unit = np.datetime_data(dtype)[0]
-    if unit == "ns":
-        per_second = NANOSECONDS
+    if np.datetime_data(dtype)[0] == "ns":
+        stored_dtype, per_second = NANOSECOND_DTYPE, NANOSECONDS
     else:
-        per_second = 10**6
+        stored_dtype, per_second = MICROSECONDS, 10**6
     steps = np.uint64(NANOSECONDS // per_second)
     limit = (2**63 - 1) // per_second - 1
     is_far = ((seconds > limit) | (seconds < -limit)) & ~is_missing
@@ -121,7 +121,7 @@ def _join_units(name: str, seconds: Indices, nanoseconds: Indices, dtype: np.dty
     for wrong, cause, remedy in (
         (
             is_far,
-            f"datetime64[{'ns' if unit == 'ns' else 'us'}] ends before it",
+            f"{stored_dtype} ends before it",
             "write the dates anew, nearer ones",
         ),
         (
@@ -140,4 +140,4 @@ def _join_units(name: str, seconds: Indices, nanoseconds: Indices, dtype: np.dty
             )
     values = seconds * per_second + (parts // steps).astype(np.int64)
     values[is_missing] = np.iinfo(np.int64).min
-    return values.view(NANOSECOND_DTYPE if unit == "ns" else MICROSECONDS)
+    return values.view(stored_dtype)

@@ -1,4 +1,4 @@
-"""Listing: what a manifest holds of Parquet files, so that opening them reads no footer.
+"""Listing: the part of a manifest about Parquet files, so that opening them reads no footer.
 
 Values  The schemas, each once, in the form of Arrow's IPC; which columns of bytes hold images.
 Arrays  The schema of each file, the number of its row groups, and their bytes unpacked; the rows of

@@ -1,4 +1,4 @@
-"""Pages: what the headers of the pages of a column say, before PyArrow takes memory for them.
+"""Pages: the headers of the pages of a column, read before PyArrow takes memory for them.
 
 Layout  a column of a row group is pages, one behind the other: a header, in the compact protocol of
         Thrift, and as many bytes as it says. A dictionary page may stand in front.
@@ -32,7 +32,7 @@ class WrongHeader(ValueError):
 
 @dataclass(frozen=True)
 class Pages:
-    """What the headers of pages say.
+    """The headers of pages, added up.
 
     Attributes:
         num_values: of all data pages; a list is as many values as it has elements.
@@ -49,7 +49,7 @@ class Pages:
 
 
 def parse_pages(content: bytes) -> Pages:
-    """Return what the headers in the bytes of a column say; bytes that are no header end it."""
+    """Return the sums of the headers in the bytes of a column; bytes that are no header end it."""
     num_values, num_bytes, dictionary_bytes, shared_bytes, place = 0, 0, 0, 0, 0
     encodings = set[int]()
     while place < len(content):
@@ -70,9 +70,9 @@ def parse_pages(content: bytes) -> Pages:
             values, encoding = data.get(1, 0), data.get(encoding_field)
             if isinstance(values, int):
                 num_values += values
-            else:
-                num_values += 0
-            encodings.add(encoding if isinstance(encoding, int) else 0)
+            if not isinstance(encoding, int):
+                encoding = 0
+            encodings.add(encoding)
             if encoding in DICTIONARY_ENCODINGS:
                 shared_bytes = max(shared_bytes, dictionary_bytes)
             elif encoding == PREFIX_ENCODING:
@@ -81,11 +81,11 @@ def parse_pages(content: bytes) -> Pages:
 
 
 class WatchedFile:
-    """A file of Python's whose bytes are shown when they are read.
+    """A file of Python that shows its bytes when they are read.
 
     Args:
         file: the file.
-        look: takes the bytes of each read; what it raises ends the read.
+        look: takes the bytes of each read; its error ends the read.
     """
 
     def __init__(self, file: BinaryIO, look: Callable[[bytes], None]) -> None:
@@ -133,7 +133,7 @@ def _read_value(content: bytes, place: int, kind: int, depth: int) -> tuple[Any,
         length, place = _read_varint(content, place)
         return None, place + length
     if kind in (BYTE, DOUBLE):
-        return None, place + (1 if kind == BYTE else 8)
+        return None, place + {BYTE: 1, DOUBLE: 8}[kind]
     # No header of a page has lists, sets or maps.
     raise WrongHeader(f"a value of kind {kind}")
 

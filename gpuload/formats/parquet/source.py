@@ -2,11 +2,11 @@
 
 Layout  row groups, in which each column lies in a piece of its own, encoded and mostly compressed.
         The footer of a file says where, and how many rows each row group has; each is compared with
-        what is read.
+        the rows that are read.
 Access  a column of a row group is decoded as a whole, for however few of its rows (`blocks.py`).
         PyArrow decodes it without the interpreter's lock, so that threads decode side by side;
         decoded ones are cached.
-Fields  `formats/columnar.py` says what columns become.
+Fields  as `formats/columnar.py` makes them of columns.
 Memory  the footers, and ``cache_bytes`` of decoded columns. A column of a row group unpacks to at
         most the limit of `storage/inflate.py`; it is decoded BATCH_ROWS rows at a time, so no
         number in the file is believed before.
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuload.errors import DamagedBlockError, GpuloadError
+from gpuload.errors import DamagedBlockError
 from gpuload.formats import columnar
 from gpuload.formats.columnar import Column
 from gpuload.formats.parquet.int96 import UNITS, join_times
@@ -43,7 +43,7 @@ from gpuload.storage.folders import PARQUET, expand_tables
 from gpuload.storage.handles import by_chunks
 from gpuload.storage.wildcards import Paths
 
-SMALL_BYTES = 1 << 24  # of files whose columns are decoded as dictionaries where these may grow
+SMALL_BYTES = 1 << 24  # of files with columns that are decoded as dictionaries where these may grow
 LEVEL_BYTES = 4  # of a value in a list: where it stands, as PyArrow decodes it
 PARTS, PARTS_OF_LARGE = (
     8,
@@ -64,7 +64,7 @@ def parquet(
     """Return the rows of Parquet files.
 
         gl.parquet("train-*.parquet")
-        gl.parquet("train-*.parquet", ["image", "label"])                              these columns alone
+        gl.parquet("train-*.parquet", ["image", "label"])      these columns alone
         gl.parquet("vectors.parquet", shapes={"vector": (768,)}, defaults={"age": 0})
 
     A row group is decoded as a whole. So a shuffle of all rows decodes a row group for each of
@@ -79,7 +79,7 @@ def parquet(
             ``"outer.inner"``.
         shapes: the shape of columns that are lists of varying length in the file, and have one
             length in fact.
-        defaults: for each column what stands for its missing values. Without it they are an error.
+        defaults: for each column a value in place of missing ones, which are an error without it.
         dtypes: for each column the dtype of its field, if it is another one than in the file; a
             value that it does not hold is an error. Files with int32 and int64, or float32 and
             float64, have the larger one without it.
@@ -133,9 +133,8 @@ def parquet(
         )
         for key, column in enumerate(columns[0])
     ]
-    opening = Opening(
-        parquet, {"paths": tuple(names) if listing is None else listing.path, **arguments}
-    )
+    origin = tuple(names) if listing is None else listing.path
+    opening = Opening(parquet, {"paths": origin, **arguments})
     return ParquetSource(opening, leaves, tables, columns[0], folders, open_storage(files))
 
 
@@ -161,19 +160,17 @@ def _decode(
     column, expected = columns[table.number], int(table.rows[group])
     place, num_rows, num_bytes, pieces = f"{table.path}, row group {group}", 0, 0, list[Any]()
     room = columnar.UnpackLimit(place, int(table.files.sizes[table.number]))
-    try:
-        with columnar.as_damage(place, table.files, table.number):
-            for count, values in _pieces(table, group, column, room):
-                pieces.append(values)
-                num_rows, num_bytes = num_rows + count, num_bytes + values.nbytes
-                if num_rows > expected:
-                    break
-                room.check(num_bytes)
-    except GpuloadError as error:
-        raise (error if error.what.startswith(table.path) else error.within(place)) from None
+    with columnar.as_damage_of(table, place):
+        for count, values in _pieces(table, group, column, room):
+            pieces.append(values)
+            num_rows, num_bytes = num_rows + count, num_bytes + values.nbytes
+            if num_rows > expected:
+                break
+            room.check(num_bytes)
     if num_rows != expected:
+        count_text = "more" if num_rows > expected else num_rows
         raise DamagedBlockError(
-            f"{place}, column {column.dotted} has {'more' if num_rows > expected else num_rows} rows",
+            f"{place}, column {column.dotted} has {count_text} rows",
             cause=f"the footer says that it has {expected}",
             remedy="copy the file again",
         )
@@ -185,7 +182,7 @@ class _DecodeAgain(Exception):
 
     Attributes:
         num_rows: to decode at a time.
-        as_dictionary: True to decode texts to places in a dictionary, whose texts are added up.
+        as_dictionary: True to decode texts to places in a dictionary; its texts are added up.
     """
 
     def __init__(self, num_rows: int, as_dictionary: bool) -> None:
@@ -213,7 +210,7 @@ def _pieces(
 def _check_pages(
     content: bytes, table: ParquetTable, group: int, column: Column, room: columnar.UnpackLimit
 ) -> None:
-    """Check what the pages of a column say, before PyArrow decodes them.
+    """Check the headers of the pages of a column, before PyArrow decodes them.
 
     Args:
         content: of the column in a row group.
@@ -230,9 +227,7 @@ def _check_pages(
     room.check(pages.num_bytes)
     # PyArrow's values of lists and ours are there at the same time.
     value_bytes = column.field.dtype.itemsize
-    if column.field.has_rows:
-        value_bytes = value_bytes
-    else:
+    if not column.field.has_rows:
         value_bytes = 2 * value_bytes + LEVEL_BYTES
     room.check(pages.num_values * value_bytes)
     is_long = pages.shared_bytes * pages.num_values > room.limit
@@ -275,14 +270,9 @@ def _batches(
             yield batch.num_rows, columnar.values_of(column, batch, room)
         return
     # Missing ones become NaT in both units, and then the default.
-    if column.default is None:
-        default = None
-    else:
+    default = column.default
+    if default is not None and column.field.shape == ():
         default = np.array("NaT", "M8[s]")
-    if column.field.shape == ():
-        default = default
-    else:
-        default = column.default
     columns = [
         replace(
             column,

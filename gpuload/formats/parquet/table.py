@@ -25,7 +25,7 @@ from gpuload.storage.files import Files
 BATCH_ROWS = 1 << 16  # decoded at a time
 PEEK_BYTES = 1 << 16  # read at a time for the first value of a column
 CALL = "gl.parquet"
-FEATURES = b"huggingface"  # the key of what the library `datasets` says of the columns
+FEATURES = b"huggingface"  # the key of the features of the library `datasets`
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ParquetTable:
 
     @classmethod
     def open(cls, files: Files, number: int) -> ParquetTable:
-        """Return a file whose footer was read.
+        """Return a file; its footer is read.
 
         Raises:
             FormatError: it is no Parquet file, or its footer is damaged.
@@ -80,7 +80,7 @@ class ParquetTable:
 
     @property
     def description(self) -> columnar.DatasetFeatures:
-        """What the library `datasets` says of the columns."""
+        """The features of the columns in the metadata of the library `datasets`."""
         return columnar.describe_features(self.schema.metadata)
 
     def first(self, path: columnar.Path) -> list[Any]:
@@ -90,7 +90,7 @@ class ParquetTable:
 
         def look(content: bytes) -> None:
             nonlocal is_first
-            if is_first:  # what is read later begins anywhere
+            if is_first:  # later bytes begin anywhere
                 is_first = False
                 room.check(parse_pages(content).num_bytes)
 
@@ -135,18 +135,21 @@ class ParquetTable:
             FormatError: the footer is another one than a manifest says.
             FileError: the file changed, or cannot be read.
         """
-        place = f"{self.path}, row group {groups[0] if groups else 0}"
+        place = f"{self.path}, row group {[*groups, 0][0]}"
         footer, _ = self._footer()
         with (
             self.files.open_binary(self.number) as file,
             columnar.as_damage(place, self.files, self.number),
         ):
+            content: Any = file
+            if look is not None:
+                content = WatchedFile(file, look)
             reader = columnar.import_arrow(CALL).parquet.ParquetFile(
-                file if look is None else WatchedFile(file, look),
+                content,
                 metadata=footer,
                 # Without a buffer PyArrow reads the whole column of a row group first, which is too
                 # much for one value.
-                buffer_size=PEEK_BYTES if rows == 1 else 0,
+                buffer_size=PEEK_BYTES * (rows == 1),
                 # No threads of PyArrow's: blocks are decoded side by side by ours.
                 pre_buffer=False,
                 page_checksum_verification=True,

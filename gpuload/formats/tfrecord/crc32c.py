@@ -28,8 +28,7 @@ MOST_BYTES = 1 << 24  # of which rows are made at a time
 
 
 def of_bytes(data: bytes | memoryview | Bytes, before: int = 0) -> int:
-    """Return the checksum of bytes whose first part has the checksum ``before``, 0 if there is no
-    first part."""
+    """Return the checksum of bytes behind others of the checksum ``before``; of none that is 0."""
     if core.native is not None:
         return core.native.crc32c(data, before)
     raw = np.frombuffer(data, np.uint8)

@@ -69,12 +69,14 @@ def _header(header: bytes, left: int) -> tuple[str, int]:
     checksum = int(checksums.of_lengths(np.array([length], np.uint64).view(np.int64))[0])
     if checksum != expected:
         return (
-            f"its length {length} has the checksum {checksum:#010x}, the file says {expected:#010x}",
+            f"its length {length} has the checksum {checksum:#010x}, the file says "
+            f"{expected:#010x}",
             0,
         )
     if length > left - FRAME_BYTES:
         return (
-            f"it says that it has {length} bytes, and the file ends {left - HEADER_BYTES} bytes behind its header",
+            f"it says that it has {length} bytes, and the file ends {left - HEADER_BYTES} bytes "
+            "behind its header",
             0,
         )
     return "", length

@@ -1,23 +1,19 @@
 """Features: the content of the records of a TFRecord, as the user gives it.
 
-    {"label": "i8"}                                    one number; its field and its key are called
-                                                       label
-    {"box": ("f4", (4,))}                              four numbers
-    {"tags": ("i8", (None,))}                          any number of them: ragged
-    {"tags": gl.Feature("i8", (8,), pad=0)}            at most eight, filled up with zeros
-    {"name": "str"}                                    text of any length, UTF-8: objects (str)
-    {"words": ("str", (None,))}                        any number of texts
-    {"name": "S"}                                      the same as bytes objects, checked for
-                                                       nothing: tf.string
-    {"name": "S20"}                                    text of at most 20 bytes; a longer one is an
-                                                       error
-    {"name": "bytes"}                                  the bytes of one value as numbers: uint8,
-                                                       ragged
-    {"x": gl.Raw(">f4", (28, 28))}                     the raw bytes of numbers, in either byte
-                                                       order
-    {"x": gl.Tensor("f4", (3, 3))}                     a result of tf.io.serialize_tensor
-    {"image": gl.Image(key="image/encoded")}           an encoded image, for gl.ops.Decode
-    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}      values and their places: one dense array
+    {"label": "i8"}                           one number; its field and its key are called label
+    {"box": ("f4", (4,))}                     four numbers
+    {"tags": ("i8", (None,))}                 any number of them: ragged
+    {"tags": gl.Feature("i8", (8,), pad=0)}   at most eight, filled up with zeros
+    {"name": "str"}                           text of any length, UTF-8: objects (str)
+    {"words": ("str", (None,))}               any number of texts
+    {"name": "S"}                             the same as bytes objects, not checked: tf.string
+    {"name": "S20"}                           text of at most 20 bytes; a longer one is an error
+    {"name": "bytes"}                         the bytes of one value as numbers: uint8, ragged
+    {"x": gl.Raw(">f4", (28, 28))}            the raw bytes of numbers, in either byte order
+    {"x": gl.Tensor("f4", (3, 3))}            a result of tf.io.serialize_tensor
+    {"image": gl.Image(key="image/encoded")}  an encoded image, for gl.ops.Decode
+    {"x": gl.Sparse("f4", 100, index_key="i", value_key="v")}
+                                              values and their places: one dense array
 
 The features of ``tf.io`` (``tf.io.FixedLenFeature`` and so on) are taken, too; their strings become
 ``"S"``.
@@ -243,16 +239,15 @@ class FeatureColumn:
             suffix = ""
         else:
             suffix = f" (key {key!r})"
-        return (
-            f"{'feature list' if self.section == LISTS else 'feature'} {self.field.name!r}{suffix}"
-        )
+        kind = "feature list" if self.section == LISTS else "feature"
+        return f"{kind} {self.field.name!r}{suffix}"
 
     @property
     def identity(self) -> tuple[object, ...]:
         """The parts of the column that its fingerprint depends on."""
         num_values = getattr(self.feature, "index", None), getattr(self.feature, "num_values", None)
         ends = [
-            None if value is None else value if isinstance(value, bytes) else value.tolist()
+            value if value is None or isinstance(value, bytes) else value.tolist()
             for value in (self.default, self.pad)
         ]
         kind = type(self.feature).__name__
@@ -320,15 +315,18 @@ def columns_of(features: Any, sequence: Any) -> tuple[FeatureColumn, ...]:
             remedy='write sequence={"tokens": "i8"}',
         )
     twice = sorted(str(name) for name in features.keys() & lists.keys())
-    if twice or not (features or lists):
+    if twice:
         raise SpecError(
-            f"the fields {twice} in features= and in sequence=" if twice else "no features",
-            cause="fields of one record need different names"
-            if twice
-            else "a record has at least one field",
-            remedy='give one of them another name, and its key: {"length_of_list": gl.Feature("i8", key="length")}'
-            if twice
-            else f"write {EXAMPLE}, or leave features= out",
+            f"the fields {twice} in features= and in sequence=",
+            cause="fields of one record need different names",
+            remedy="give one of them another name, and its key: "
+            '{"length_of_list": gl.Feature("i8", key="length")}',
+        )
+    if not features and not lists:
+        raise SpecError(
+            "no features",
+            cause="a record has at least one field",
+            remedy=f"write {EXAMPLE}, or leave features= out",
         )
     entries = [(name, feature, FEATURES) for name, feature in features.items()]
     entries += [(name, feature, LISTS) for name, feature in lists.items()]
@@ -350,14 +348,18 @@ def _feature_of(argument: Any, place: str, section: int = FEATURES) -> AnyFeatur
         return Raw()
     # ``tf.io``'s features are tuples, too (namedtuple): they were told apart above.
     if isinstance(argument, tuple) and len(argument) == 2 and not isinstance(argument[0], tuple):
-        return Feature(argument[0], (int(argument[1]),) if is_whole(argument[1]) else argument[1])
+        dtype, shape = argument
+        if is_whole(shape):
+            shape = (int(shape),)
+        return Feature(dtype, shape)
     if isinstance(argument, (str, np.dtype)) or (
         isinstance(argument, type) and issubclass(argument, (np.generic, int, float, str))
     ):
         return Feature(argument)
     raise SpecError(
         f"{place} = {argument!r}"[:200],
-        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, gl.Sparse or 'bytes'",
+        cause="it is a dtype, a pair of dtype and shape, gl.Feature, gl.Raw, gl.Tensor, gl.Image, "
+        "gl.Sparse or 'bytes'",
         remedy=f"write {EXAMPLE}",
     )
 
@@ -396,7 +398,8 @@ def _of_tensorflow(feature: Any, place: str, section: int) -> AnyFeature:
     raise SpecError(
         f"{place} = {feature!r}"[:200],
         cause="a field of several ragged axes has no form here",
-        remedy='name the feature of the values and those of the row lengths as fields of their own: ("i8", (None,))',
+        remedy="name the feature of the values and those of the row lengths as fields of their "
+        'own: ("i8", (None,))',
     )
 
 
@@ -419,7 +422,8 @@ def _column(name: Any, feature: AnyFeature, section: int) -> FeatureColumn:
         raise SpecError(
             f"features = {feature!r}",
             cause="a whole record is bytes, not a list of values",
-            remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for tf.train.Examples',
+            remedy=f'write gl.Raw("f4", (28, 28)) for raw records, or {EXAMPLE} for '
+            "tf.train.Examples",
         )
     if isinstance(key, bytes):
         key_bytes = key
@@ -459,8 +463,10 @@ def _sparse(name: str, feature: Sparse, section: int) -> FeatureColumn:
     ):
         raise SpecError(
             f"field {name!r}: {feature!r}"[:200],
-            cause="it is a feature of tf.train.Example, with a size, and a key of places, for each axis",
-            remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), say",
+            cause="it is a feature of tf.train.Example, with a size, and a key of places, for each "
+            "axis",
+            remedy="write gl.Sparse('f4', (3, 4), index_key=('row', 'column'), value_key='value'), "
+            "say",
         )
     shape = tuple(int(size) for size in sizes)
     values = _column(name, Feature(feature.dtype, (None,), key=feature.value_key), section)
@@ -602,15 +608,19 @@ def _with_values(column: FeatureColumn, feature: Feature) -> FeatureColumn:
     ):
         raise SpecError(
             f"field {name!r}: dtype {feature.dtype!r}",
-            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists str, S, or S and a "
+            cause="int64 lists become whole numbers or booleans, float lists f4 or f8, bytes lists "
+            "str, S, or S and a "
             "length; lists have no byte order",
-            remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of numbers",
+            remedy="write 'i8' or 'f4', and gl.ops.Cast for others; gl.Raw is for the raw bytes of "
+            "numbers",
         )
     if column.is_ragged and (feature.default is not None or feature.pad is not None or 0 in shape):
         raise SpecError(
-            f"field {name!r}: shape {shape} with default={feature.default!r} and pad={feature.pad!r}",
+            f"field {name!r}: shape {shape} with default={feature.default!r} and "
+            f"pad={feature.pad!r}",
             cause="a field of any number of values is empty where a record has none",
-            remedy="leave default= and pad= out, or state the length: gl.Feature(dtype, (8,), pad=0)",
+            remedy="leave default= and pad= out, or state the length: gl.Feature(dtype, (8,), "
+            "pad=0)",
         )
     if feature.pad is not None and (not shape or 0 in shape):
         raise SpecError(
@@ -646,9 +656,7 @@ def _value(
             or array.dtype.hasobject
         ):
             raise TypeError(f"{array.dtype} is of another kind")
-        result = np.broadcast_to(
-            array.reshape(shape) if array.size == math.prod(shape) else array, shape
-        )
+        result = _spread(array, shape)
         with np.errstate(over="ignore", invalid="ignore"):
             result = result.astype(dtype)
     except (TypeError, ValueError, OverflowError) as error:
@@ -658,13 +666,8 @@ def _value(
             remedy=f"write {argument}=0, or an array of that shape",
         ) from None
     if dtype.kind == "S":
-        if array.size == result.size:
-            equal = result == array.reshape(result.shape)
-        else:
-            equal = result == array
-        if np.all(equal):
-            cause = ""
-        else:
+        cause = ""
+        if not np.all(result == _spread(array, shape)):
             cause = f"{dtype} does not hold it"
     else:
         try:
@@ -699,9 +702,14 @@ def _texts(name: str, argument: str, value: Any, shape: tuple[int, ...]) -> NDAr
         )
     as_bytes = np.empty(texts.size, object)
     as_bytes[:] = [text.encode() if isinstance(text, str) else bytes(text) for text in texts.flat]
-    return np.broadcast_to(
-        as_bytes.reshape(shape) if as_bytes.size == math.prod(shape) else as_bytes, shape
-    ).copy()
+    return _spread(as_bytes, shape).copy()
+
+
+def _spread(values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return as many values as a shape has in that shape, a view; or one value, repeated."""
+    if values.size == math.prod(shape):
+        values = values.reshape(shape)
+    return np.broadcast_to(values, shape)
 
 
 def _with_bytes(column: FeatureColumn) -> FeatureColumn:

@@ -21,8 +21,11 @@ def _sniff(beginning: Beginning) -> Match | None:
         return None
     if beginning.compression == "zlib":
         return Match("TFRecord in zlib", "gl.tfrecord(compression='zlib')", {"compression": "zlib"})
+    title = "TFRecord"
+    if beginning.compression:
+        title = f"TFRecord in {beginning.compression}"
     return Match(
-        f"TFRecord in {beginning.compression}" if beginning.compression else "TFRecord",
+        title,
         "gl.tfrecord",
     )
 
@@ -45,7 +48,8 @@ TFRECORD = Format(
     tfrecord,
     _sniff,
     records={
-        "gl.tfrecord(paths, features=None)": "a tf.Example or SequenceExample, checksums verified; no "
+        "gl.tfrecord(paths, features=None)": "a tf.Example or SequenceExample, checksums verified; "
+        "no "
         "index file is needed"
     },
     open_paths=_open,

@@ -146,19 +146,22 @@ def _no_record(
                 name, header, f"it has {size} bytes, and a record has at least {FRAME_BYTES}"
             )
         return UnframedError(
-            f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside the record's header",
+            f"{name}, record {count}, byte {place}: the file ends {len(header)} bytes on, inside "
+            "the record's header",
             cause="it was cut short, or is still being written",
             remedy=_COPY_AGAIN.format(count),
         )
     length, checksum = HEADER.unpack(header)
     if verify and checksums.of_bytes(header[:8]) != checksum:
         return _bad_length(name, length, checksum, place, count)
+    cause = "the file was cut short, or is no TFRecord file"
+    if verify:
+        cause = "the file was cut short, or is still being written"
     return UnframedError(
-        f"{name}, record {count}, byte {place}: it says that it has {length} bytes, and the file ends "
+        f"{name}, record {count}, byte {place}: it says that it has {length} bytes, and the file "
+        "ends "
         f"{size - place - HEADER_BYTES} bytes behind its header",
-        cause="the file was cut short, or is still being written"
-        if verify
-        else "the file was cut short, or is no TFRecord file",
+        cause=cause,
         remedy=_COPY_AGAIN.format(count),
     )
 
@@ -176,7 +179,8 @@ def _bad_length(name: str, length: int, checksum: int, place: int, count: int) -
         f"{name}, record {count}, byte {place}: the length {length} has the checksum "
         f"{checksums.of_bytes(length.to_bytes(8, 'little')):#010x}, "
         f"the file says {checksum:#010x}",
-        cause="the bytes changed after the file was written; where the next record begins is not known",
+        cause="the bytes changed after the file was written; where the next record begins is not "
+        "known",
         remedy=_COPY_AGAIN.format(count),
     )
 
@@ -185,12 +189,13 @@ def _foreign(name: str, header: bytes, cause: str) -> UnframedError:
     is_compressed = header.startswith(b"\x1f\x8b") or (
         header[:1] == b"\x78" and int.from_bytes(header[:2], "big") % 31 == 0
     )
+    remedy = "check the path; if it is one, its first bytes are damaged: copy it again"
+    if is_compressed:
+        remedy = "pass the compression that it has, compression='gzip' or 'zlib'"
     return UnframedError(
         f"{name} is no TFRecord file",
         cause=cause,
-        remedy="pass the compression that it has, compression='gzip' or 'zlib'"
-        if is_compressed
-        else "check the path; if it is one, its first bytes are damaged: copy it again",
+        remedy=remedy,
     )
 
 

@@ -1,12 +1,12 @@
 """Inference: the features of TFRecord files from their first records, where the user gives none.
 
-    one number in each record                "i8" or "f4"
-    the same number of them in each          ("f4", (4,))
-    another number, or none in some          ("i8", (None,))
-    one bytes value                          "str" where all are texts, gl.Image() where all begin
-                                             as images do, else "bytes"
-    several                                  ("str", (None,)) where all are texts, else ("S",
-                                             (None,)): bytes objects
+    one number in each record          "i8" or "f4"
+    the same number of them in each    ("f4", (4,))
+    another number, or none in some    ("i8", (None,))
+    one bytes value                    "str" where all are texts, gl.Image() where all begin as
+                                       images do, else "bytes"
+    several                            ("str", (None,)) where all are texts, else ("S", (None,)):
+                                       bytes objects
 
 Texts are UTF-8 without control characters (but tabs and line ends), and not all of them empty.
 
@@ -86,15 +86,20 @@ def infer_features(records: Source) -> tuple[dict[str, Any], dict[str, Any] | No
         raise FormatError(
             f"{records.where(0)}: no features are found in the first {count} records",
             cause="they are no tf.train.Examples, or are empty ones",
-            remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or say what they hold',
+            remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or say what '
+            "they hold",
         )
     features, lists = dict[str, Any](), dict[str, Any]()
     for (section, key), key_stats in stats.items():
         name = key.decode("utf-8", "backslashreplace")
-        (features if section == FEATURES else lists)[name] = _feature_of(
-            name, key_stats, count, is_list=section == LISTS
-        )
-    text = f"features={features!r}" + (f", sequence={lists!r}" if lists else "")
+        if section == LISTS:
+            lists[name] = _feature_of(name, key_stats, count, is_list=True)
+        else:
+            features[name] = _feature_of(name, key_stats, count, is_list=False)
+    sequence = ""
+    if lists:
+        sequence = f", sequence={lists!r}"
+    text = f"features={features!r}" + sequence
     log.info("found in the first %d records of %r: %s", count, records, text)
     return features, lists or None
 
@@ -151,15 +156,16 @@ def _tensor_of(name: str, feature: Tensor, records: Source) -> dict[str, Any]:
         else:
             description = "no such feature"
         raise SpecError(
-            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have {description}",
+            f"field {name!r}: the first {min(FIRST_RECORDS, len(records))} records have "
+            f"{description}",
             cause="gl.Tensor() without dtype and shape takes them from the first records",
             remedy="say them: gl.Tensor('f4', (3, None)), and key= if the feature has another name",
         )
     varying = tuple(axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True))
-    return {
-        "dtype": next(iter(dtypes)) if feature.dtype is None else feature.dtype,
-        "shape": varying if feature.shape is None else feature.shape,
-    }
+    (dtype,) = dtypes
+    inferred = {"dtype": dtype, "shape": varying}
+    stated = {"dtype": feature.dtype, "shape": feature.shape}
+    return {**inferred, **{name: value for name, value in stated.items() if value is not None}}
 
 
 def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
@@ -186,10 +192,13 @@ def _key_stats(records: Source) -> tuple[dict[wire.Key, KeyStats], int]:
                     )
         except wire.WireError as error:
             raise FormatError(
-                f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its {len(data)}: "
+                f"{records.where(number)}: it is no tf.train.Example: byte {error.place} of its "
+                f"{len(data)}: "
                 f"{error.cause}",
-                cause="the file holds records of another kind; its checksums are right, or were not verified",
-                remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or gl.Raw(dtype, shape), '
+                cause="the file holds records of another kind; its checksums are right, or were "
+                "not verified",
+                remedy='read payloads as they are: gl.tfrecord(paths, features="bytes"); or '
+                "gl.Raw(dtype, shape), "
                 'gl.Tensor or gl.Image in place of "bytes"',
             ) from None
         num_bytes, count = num_bytes + len(data), count + 1
@@ -268,11 +277,15 @@ def _single_bytes(is_text: bool, is_in_all: bool, are_images: bool) -> Any:
 
 
 def _varying(name: str, key_stats: KeyStats) -> SpecError:
+    size_text = ""
+    if key_stats.longest:
+        size_text = f" of up to {key_stats.longest} bytes"
     return SpecError(
         f"feature {name!r} has {min(key_stats.counts)} to {max(key_stats.counts)} values"
-        + (f" of up to {key_stats.longest} bytes" if key_stats.longest else ""),
+        + size_text,
         cause="only the first axis of a field may vary",
-        remedy="say in features= what it becomes: gl.Feature('i8', (8,), pad=0), gl.Raw(index=0), or leave it out",
+        remedy="say in features= what it becomes: gl.Feature('i8', (8,), pad=0), gl.Raw(index=0), "
+        "or leave it out",
     )
 
 
@@ -298,7 +311,8 @@ def warn_of_missing(
             for record in records
         ):
             log.warning(
-                "%s: none of the first %d records has the %s; cause: the key may be misspelt, they have %s; "
+                "%s: none of the first %d records has the %s; cause: the key may be misspelt, they "
+                "have %s; "
                 "remedy: pass key= if it is another one; a record that has none has no values",
                 *(source, len(records), column.label, wire.list_keys(records)),
             )

@@ -56,9 +56,10 @@ class TFRecordLeaf(SpanLeaf):
     ) -> None:
         super().__init__(storage, bounds, starts, paths, FRAME_BYTES)
         self.spec = Spec(tuple(column.field for column in columns))
-        self.how = (
-            f"{storage.how}, checksums {'verified' if verify else 'not verified (verify=False)'}"
-        )
+        check = "not verified (verify=False)"
+        if verify:
+            check = "verified"
+        self.how = f"{storage.how}, checksums {check}"
         self._columns, self._verify = tuple(columns), verify
         self._features = (*columns, *(place for column in columns for place in column.places))
 
@@ -123,9 +124,11 @@ def _check(raw: Bytes, begins: Indices, ends: Indices, row: int, *, verify: bool
         bad = int(wrong.argmax())
         raise RowError(
             row + bad,
-            f"its header says {int(expected[bad]) % (1 << 64)} bytes, the index {int(lengths[bad])}",
+            f"its header says {int(expected[bad]) % (1 << 64)} bytes, the index "
+            f"{int(lengths[bad])}",
             cause="the bytes changed after the index was made",
-            remedy=f"{AGAIN}; if the file is right, remove its index (.NAME.gpuload-index beside it)",
+            remedy=f"{AGAIN}; if the file is right, remove its index (.NAME.gpuload-index beside "
+            "it)",
         )
     if verify:
         expected = np.ascontiguousarray(headers[:, 8:]).view("<u4")[:, 0]
@@ -140,7 +143,8 @@ def _compare(part: str, actual: NDArray[np.uint32], expected: NDArray[np.uint32]
         bad = int(wrong.argmax())
         raise RowError(
             row + bad,
-            f"{part} checksum is {int(actual[bad]):#010x}, the file says {int(expected[bad]):#010x}",
+            f"{part} checksum is {int(actual[bad]):#010x}, the file says "
+            f"{int(expected[bad]):#010x}",
             cause="the bytes changed after the file was written, or the copy stopped early",
             remedy=AGAIN,
         )

@@ -46,7 +46,8 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
     ):
         raise FormatError(
             f"{path} is no index of {name}",
-            cause="each line has two numbers, the offset and the size of a record, with a space between",
+            cause="each line has two numbers, the offset and the size of a record, with a space "
+            "between",
             remedy=remedy,
         )
     if words:
@@ -61,7 +62,8 @@ def of_dali(files: Files, number: int, name: str, path: str) -> Int64s:
         record = int(bad[0])
         raise FormatError(
             f"{path}, line {record + 1}: {int(sizes[record])} bytes at byte {int(offsets[record])}",
-            cause=f"a record has at least {FRAME_BYTES} bytes, and begins where the one before it ends, at byte "
+            cause=f"a record has at least {FRAME_BYTES} bytes, and begins where the one before it "
+            "ends, at byte "
             f"{int(ends[record] - sizes[record])}",
             remedy=remedy,
         )

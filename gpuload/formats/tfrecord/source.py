@@ -109,7 +109,11 @@ def tfrecord(
     if features is None and sequence is None:
         columns = None
     else:
-        columns = columns_of({} if features is None else _with_placeholders(features), sequence)
+        if features is None:
+            named_features = {}
+        else:
+            named_features = _with_placeholders(features)
+        columns = columns_of(named_features, sequence)
     listing = manifest.load(paths, "tfrecord")
     originals: Sequence[str] = expand(paths) if listing is None else listing.files.paths
     if index is None:
@@ -359,8 +363,7 @@ def _bounds(
     """Return where the records of each file begin and the last ends, and the number of the first of
     each file.
 
-    Also of each file behind whose records no further one can be found the error; its last record is
-    empty.
+    Also the error of each file that has bytes behind its last record; that record is empty.
     """
     errors = dict[int, UnframedError]()
 
@@ -389,7 +392,8 @@ def _bounds(
         if len(errors) == starts[-1]:
             raise first
         log.warning(
-            "gl.tfrecord: %d of %d files are damaged, and each ends with a damaged record; the first is %s (%s)",
+            "gl.tfrecord: %d of %d files are damaged, and each ends with a damaged record; the "
+            "first is %s (%s)",
             *(len(errors), len(files), first.what, first.cause),
         )
     return bounds, starts, errors

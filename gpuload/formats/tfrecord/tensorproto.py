@@ -150,7 +150,8 @@ def _dims(data: bytes, begin: int, end: int) -> Iterator[int]:
             # A size of -1 is an int64 of 64 bits: it is unknown, and so is any shape with it.
             if size >> 62 or num_axes > MOST_AXES:
                 raise UnfitTensor(
-                    f"axis {num_axes - 1} of its shape is {size - (1 << 64) if size >> 63 else size}"
+                    f"axis {num_axes - 1} of its shape is "
+                    f"{size - (1 << 64) if size >> 63 else size}"
                 )
             yield size
         elif (number, wire) == (3, VARINT) and first:

@@ -127,9 +127,10 @@ def _numbers(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Values:
     if bool(whole.all()):
         return values.reshape(counts.size, *shape)
     missing = counts == MISSING
-    bad = np.flatnonzero(
-        ~whole & ~(missing if column.default is not None else np.zeros_like(missing))
-    )
+    is_wrong = ~whole
+    if column.default is not None:
+        is_wrong &= ~missing
+    bad = np.flatnonzero(is_wrong)
     if bad.size:
         if missing[bad[0]]:
             raise _missing(column, int(bad[0]))
@@ -200,8 +201,10 @@ def _short_texts(column: FeatureColumn, lists: ValueLists, raw: Bytes, rows: Int
         raise RowError(
             int(rows[np.flatnonzero(lengths > 0)[int((ends == 0).argmax())]]),
             f"{column.label} ends in a zero byte",
-            cause="texts of a stated length are filled up with zeros, so that it could not be told from a shorter one",
-            remedy="say 'S', which takes bytes of any length, or gl.Raw('u1', (20,)) for values of one length",
+            cause="texts of a stated length are filled up with zeros, so that it could not be told "
+            "from a shorter one",
+            remedy="say 'S', which takes bytes of any length, or gl.Raw('u1', (20,)) for values of "
+            "one length",
         )
     texts = np.zeros(lengths.size * size, np.uint8)
     gather_pieces(raw, begins, lengths, texts, np.arange(lengths.size, dtype=np.int64) * size)
@@ -211,7 +214,10 @@ def _short_texts(column: FeatureColumn, lists: ValueLists, raw: Bytes, rows: Int
 def _texts(column: FeatureColumn, lists: ValueLists, raw: Bytes) -> Ragged:
     """Return texts of any length as they are stored."""
     counts, begins, lengths = lists.counts, lists.places, lists.lengths
-    size = math.prod(column.inner if column.is_ragged else (length or 0 for length in column.shape))
+    if column.is_ragged:
+        size = math.prod(column.inner)
+    else:
+        size = math.prod(length or 0 for length in column.shape)
     has_values = np.maximum(counts, 0)
     if column.is_ragged:
         bad, need = counts > 0, f"a multiple of {size}"
@@ -285,17 +291,20 @@ def _dense(column: FeatureColumn, lists: ValueLists, places: Sequence[ValueLists
             row = int(differs.argmax())
             raise RowError(
                 row,
-                f"{column.label} has {int(counts[row])} values and {max(int(place_lists.counts[row]), 0)} places "
+                f"{column.label} has {int(counts[row])} values and "
+                f"{max(int(place_lists.counts[row]), 0)} places "
                 f"(key {column_of_places.key.decode('utf-8', 'backslashreplace')!r})",
                 cause="each value has a place along each axis",
-                remedy="check the keys; read the two as fields of their own, ('i8', (None,)), to look at them",
+                remedy="check the keys; read the two as fields of their own, ('i8', (None,)), to "
+                "look at them",
             )
         outside = (place_lists.places < 0) | (place_lists.places >= shape[axis])
         if outside.any():
             place = int(outside.argmax())
             raise RowError(
                 int(rows[place]),
-                f"{column.label} has a value at place {int(place_lists.places[place])} of axis {axis}",
+                f"{column.label} has a value at place {int(place_lists.places[place])} of axis "
+                f"{axis}",
                 cause=f"the axis has the places 0 to {shape[axis] - 1}",
                 remedy="state a larger size",
             )
@@ -309,7 +318,8 @@ def _dense(column: FeatureColumn, lists: ValueLists, places: Sequence[ValueLists
             row,
             f"{column.label} has two values at one place",
             cause="a dense array has one value at each place",
-            remedy="read the values and their places as two fields, ('f4', (None,)) and ('i8', (None,))",
+            remedy="read the values and their places as two fields, ('f4', (None,)) and ('i8', "
+            "(None,))",
         )
     array = room((counts.size, size), column.field.dtype)
     array[:] = 0
@@ -333,12 +343,11 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
         return begins, lengths, np.repeat(rows, np.maximum(counts, 0))
     missing = counts == MISSING
     has_default = column.default is not None
-    need = 1
     if index is None:
-        need = num_values
-    bad = np.flatnonzero(
-        (counts <= index if index is not None else counts != need) & ~(missing & has_default)
-    )
+        need, is_wrong = num_values, counts != num_values
+    else:
+        need, is_wrong = 1, counts <= index
+    bad = np.flatnonzero(is_wrong & ~(missing & has_default))
     if bad.size:
         row = int(bad[0])
         if missing[row]:
@@ -357,7 +366,9 @@ def _pick_values(column: FeatureColumn, lists: ValueLists) -> tuple[Int64s, Int6
             f"{remedy}{{{column.field.name!r}: ('S', (None,))}}",
         )
     if index is None and not missing.any():
-        return begins, lengths, np.repeat(rows, need) if need != 1 else rows
+        if need != 1:
+            rows = np.repeat(rows, need)
+        return begins, lengths, rows
     places = offsets_of(np.maximum(counts, 0))[:-1] + (index or 0)
     own_begins, own_lengths = (
         np.zeros(counts.size, np.int64),
@@ -424,7 +435,8 @@ def _ragged_bytes(column: FeatureColumn, begins: Int64s, lengths: Int64s, raw: B
         raise RowError(
             row,
             f"{column.label} has {int(num_bytes[row])} bytes",
-            cause=f"{column.dtype} {column.inner} has {item}, and {int(num_bytes[row]) % item} are left over",
+            cause=f"{column.dtype} {column.inner} has {item}, and {int(num_bytes[row]) % item} are "
+            "left over",
             remedy="check dtype and shape, or read the bytes as they are with 'bytes'",
         )
     offsets = offsets_of(num_bytes)
@@ -502,7 +514,8 @@ def _tensor(column: FeatureColumn, row: int, data: bytes) -> Array:
     except WireError as error:
         raise RowError(
             row,
-            f"{column.label} is no serialized tensor: byte {error.place} of its {len(data)}: {error.cause}",
+            f"{column.label} is no serialized tensor: byte {error.place} of its {len(data)}: "
+            f"{error.cause}",
             cause=WRITER_CAUSE,
             remedy="gl.Raw(dtype, shape) reads raw bytes, 'bytes' reads them as they are",
         ) from None

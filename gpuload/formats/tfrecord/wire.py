@@ -62,7 +62,9 @@ def list_keys(records: Sequence[bytes]) -> str:
     """Return the keys of some records, for messages."""
     keys = sorted({key for record in records for _, key in entries(record)})
     names = [repr(key.decode("utf-8", "backslashreplace")) for key in keys[:MAX_KEYS]]
-    return ", ".join([*names, "others"] if len(keys) > MAX_KEYS else names) or "none"
+    if len(keys) > MAX_KEYS:
+        names.append("others")
+    return ", ".join(names) or "none"
 
 
 def key_of(data: bytes, entry: Span) -> bytes:
@@ -211,6 +213,7 @@ def varint(data: bytes, place: int, end: int) -> tuple[int, int]:
         if byte < 0x80 and value >> 64 == 0:
             return value, place
         shift += 7 if byte >= 0x80 else 64
-    raise WireError(
-        at, "a number of more than 64 bits" if shift > 63 else "a number that does not end"
-    )
+    cause = "a number that does not end"
+    if shift > 63:
+        cause = "a number of more than 64 bits"
+    raise WireError(at, cause)

@@ -1,12 +1,11 @@
 """Arrays: members that are NPY files, of one shape or of several.
 
-    each of one header                        an array ``[n, *shape]``; headers are compared as
-                                              bytes
-    of several lengths, of one dtype          `Ragged`
-    of other axes that vary, of one dtype     a list of arrays
+    each of one header                      an array ``[n, *shape]``; headers are compared as bytes
+    of several lengths, of one dtype        `Ragged`
+    of other axes that vary, of one dtype   a list of arrays
 
-What varies is found by the walk through an archive, which sees each header, and is stored with the
-places of members.
+Shapes that vary are found by the walk through an archive, which sees each header, and are stored
+with the places of members.
 """
 
 from __future__ import annotations
@@ -225,7 +224,8 @@ def _header_of(row: int, field: Field, value: Array) -> Header:
         raise RowError(
             row,
             f"field {field.name!r} has {num_more} bytes behind its array",
-            cause="a member holds one array: of several that numpy.save appended only the first would be read",
+            cause="a member holds one array: of several that numpy.save appended only the first "
+            "would be read",
             remedy="write each array to a member of its own",
         )
     return header
@@ -243,6 +243,8 @@ def _shape_error(row: int, field: Field, expected: str, header: Header) -> RowEr
     return RowError(
         row,
         f"field {field.name!r} is {header.dtype} {header.shape}, another array than {expected}",
-        cause="the arrays of a field have one dtype, and the shapes that were there when the archives were indexed",
-        remedy=f"write the arrays anew as {field.dtype}; or write a manifest anew if it is older than the archives",
+        cause="the arrays of a field have one dtype, and the shapes that were there when the "
+        "archives were indexed",
+        remedy=f"write the arrays anew as {field.dtype}; or write a manifest anew if it is older "
+        "than the archives",
     )

@@ -146,39 +146,35 @@ def choose_dots(
 ) -> Members:
     """Return the members by the first dot of their names, as WebDataset reads them, or by the last.
 
-    What follows the first dot is the field, unless the records then have different fields, or are
-    but one, and by the last dot all have the same. Names with decimal points are of that kind. Where
-    both could be meant, a warning is logged.
+    The part behind the first dot is the field, unless the records then have different fields, or
+    are but one, and by the last dot all have the same. Names with decimal points are of that kind.
+    Where both could be meant, a warning is logged.
     """
     first, last = ways["first"], ways.get("last")
     if last is None or not first.offsets.size:
         return first
     is_strict = fields is None
     first_columns, last_columns = columns_of(first, fields), columns_of(last, fields)
-    names = [name for name in first.fields if "." in name]
+    names = _dotted_fields(first)
     has_digits = all(name[0].isdigit() for name in names)
     fits_last = rows_of(last, last_columns, is_strict=is_strict)[1] == last.num_records
     if not fits_last or (last.num_records == 1 and not has_digits):
         return first
     fits_first = rows_of(first, first_columns, is_strict=is_strict)[1] == first.num_records
     if not fits_first:
-        is_unknown = not is_strict and not _extensions(first_columns) <= set(first.fields)
-        is_last = has_digits or is_unknown or not _recurs_with_dots(first)
+        is_last = has_digits or _has_dots_in_names(first, first_columns, is_strict=is_strict)
     elif is_strict:
         is_last = has_digits and first.num_records == 1
     else:
         is_last = has_digits and _leaves_out(names, first_columns, last_columns)
     if is_last:
         is_usual = has_digits and (is_strict or not fits_first)
-        text = (
+        log.log(
+            logging.INFO if is_usual else logging.WARNING,
             "%s: names have dots (.%s): the field is what follows the last dot, "
-            "the record's name what precedes it"
+            "the record's name what precedes it",
+            *(files.names[0], names[0]),
         )
-        if is_usual:
-            level = logging.INFO
-        else:
-            level = logging.WARNING
-        log.log(level, text, files.names[0], names[0])
         return last
     if is_strict and (has_digits or first.num_records == 1):
         log.warning(
@@ -190,21 +186,25 @@ def choose_dots(
     return first
 
 
-def _recurs_with_dots(members: Members) -> bool:
-    """Return True if several records have one field with a dot.
+def _dotted_fields(members: Members) -> list[str]:
+    return [name for name in members.fields if "." in name]
 
-    Such a field is no part of a name: there a record lacks it.
+
+def _has_dots_in_names(first: Members, columns: Columns, *, is_strict: bool) -> bool:
+    """Return True if dots of members by the first dot are rather of the records' names.
+
+    They are if a named field is nowhere. A field with a dot that several records have is no part of
+    a name: there a record lacks it.
     """
-    counts = np.bincount(members.field_of, minlength=len(members.fields))
-    return any(
-        count > 1 and "." in name
-        for name, count in zip(members.fields, counts.tolist(), strict=True)
-    )
+    if not is_strict and not _extensions(columns) <= set(first.fields):
+        return True
+    counts = np.bincount(first.field_of, minlength=len(first.fields))
+    return not any(counts[number] > 1 and "." in name for number, name in enumerate(first.fields))
 
 
 def _leaves_out(names: Sequence[str], first_columns: Columns, last_columns: Columns) -> bool:
-    """Return True if members whose names have dots would be no field by the first dot, and are one
-    by the last."""
+    """Return True if members with dots in their names would be no field by the first dot, and are
+    one by the last."""
     extensions = _extensions(last_columns)
     return any(
         name.rpartition(".")[2] in extensions and name not in _extensions(first_columns)
@@ -224,11 +224,13 @@ TEXTS = {
     SPREAD: (logging.INFO, "members of a record do not lie side by side, and are joined by name"),
     LOST_LINKS: (
         logging.WARNING,
-        "links that lead to no file of their archive are passed over (tar -h stores files in place of links)",
+        "links that lead to no file of their archive are passed over (tar -h stores files in place "
+        "of links)",
     ),
     EARLY_LINKS: (
         logging.WARNING,
-        "hard links that stand before the file to which they lead are passed over, as tar does not extract them",
+        "hard links that stand before the file to which they lead are passed over, as tar does not "
+        "extract them",
     ),
     FOLDER_LINKS: (
         logging.INFO,
@@ -236,14 +238,15 @@ TEXTS = {
     ),
     TWICE: (
         logging.WARNING,
-        "names of records recur with all their fields, and each is a record of its own (if later ones are to replace "
+        "names of records recur with all their fields, and each is a record of its own (if later "
+        "ones are to replace "
         "the earlier, as after tar -r, unpack the archive and write it anew)",
     ),
 }
 
 
 def log_notes(files: Files, members: Members) -> None:
-    """Log what was passed over in the archives, or read in a way that may surprise: a line for each
+    """Log the members that were passed over, or read in a way that may surprise: a line for each
     kind."""
     for kind, (level, text) in TEXTS.items():
         notes = [
@@ -412,7 +415,8 @@ def _odd_error(files: Files, members: Members, record: int, usual: frozenset[str
         )
     return SpecError(
         f"{files.names[archive]}: {', '.join(names)} does not belong to the records",
-        cause=f"most records have {sorted(usual)}, and this one none of these; it may be a file about the archive",
+        cause=f"most records have {sorted(usual)}, and this one none of these; it may be a file "
+        "about the archive",
         remedy=take_out,
     )
 
@@ -436,10 +440,12 @@ def _remedy(sets: Sequence[frozenset[str]], columns: Columns) -> str:
         return f"name the kinds of images of which each record has one: fields={form}{order}"
     if not common:
         return (
-            "no field is in all records: write the archive anew with all members of a record under one name; if it is "
+            "no field is in all records: write the archive anew with all members of a record under "
+            "one name; if it is "
             "an archive of a folder, unpack it (tar -xf), and open the folder"
         )
     return (
-        f"name the fields that all records have: fields={fields or sorted(common)}; if it is an archive of a folder, "
+        f"name the fields that all records have: fields={fields or sorted(common)}; if it is an "
+        "archive of a folder, "
         "of images of several formats say, unpack it (tar -xf), and open the folder"
     )

@@ -25,8 +25,10 @@ WEBDATASET = Format(
     webdataset,
     _sniff,
     records={
-        'gl.webdataset("train-{000..099}.tar", ["jpg", "cls"])': "the members of one name in WebDataset "
-        "archives, read at random; where they lie is found once, and kept; `.cls` of words are texts, "
+        'gl.webdataset("train-{000..099}.tar", ["jpg", "cls"])': "the members of one name in "
+        "WebDataset "
+        "archives, read at random; where they lie is found once, and kept; `.cls` of words are "
+        "texts, "
         "or numbers with `classes=`; gz ([guide](guides/webdataset.md))"
     },
     compressions=("gzip",),

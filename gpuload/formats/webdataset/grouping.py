@@ -1,11 +1,10 @@
 """Grouping: which files of a tar archive are the fields of one record, by their names.
 
-    0.jpg 0.cls 1.jpg 1.cls            records 0 and 1 of the fields jpg and cls
-    0.jpg 1.jpg 0.cls 1.cls            the same: members of one name need not lie side by side
-    0.jpg 0.cls 0.jpg 0.cls            two records, as WebDataset has them: the whole of a record is
-                                       there twice
-    0.5.jpg 0.7.jpg                    DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records
-                                       0.5 and 0.7 of jpg
+    0.jpg 0.cls 1.jpg 1.cls   records 0 and 1 of the fields jpg and cls
+    0.jpg 1.jpg 0.cls 1.cls   the same: members of one name need not lie side by side
+    0.jpg 0.cls 0.jpg 0.cls   two records, as WebDataset has them: the record is there twice
+    0.5.jpg 0.7.jpg           DOTS "first": record 0 of 5.jpg and 7.jpg; "last": records 0.5 and 0.7
+                              of jpg
 
 Links    have the bytes of the member to which they lead, as tarfile finds it: a hard link the last
          one of that name before it, a symbolic link the last one at all, also by way of links to
@@ -77,7 +76,7 @@ def group(members: Sequence[TarMember]) -> dict[str, Grouping]:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """Return the name of a record, and the field that a member of it is: what follows the first
+    """Return the name of a record, and the field that a member of it is: the part behind the first
     dot."""
     folder, slash, base = name.rpartition("/")
     stem, _, extension = base.partition(".")
@@ -88,7 +87,9 @@ def key_of_last(name: str) -> tuple[str, str]:
     """Return the same by the last dot."""
     folder, slash, base = name.rpartition("/")
     stem, dot, extension = base.rpartition(".")
-    return f"{folder}{slash}{stem if dot else base}", extension.lower() if dot else ""
+    if not dot:
+        return name, ""
+    return f"{folder}{slash}{stem}", extension.lower()
 
 
 # --- links

@@ -211,8 +211,7 @@ def _check_tail(path: str, at: int, tail: bytes) -> None:
 
 
 def _refuse_part(path: str, at: int, kind: bytes, pax: dict[str, str]) -> None:
-    """Raise the error for a member whose bytes do not lie side by side, or not all in this
-    archive."""
+    """Raise the error for a member with bytes that lie apart, or in another archive, too."""
     if kind == b"S" or any(name.startswith("GNU.sparse") for name in pax):
         raise unsupported(
             path,

@@ -61,7 +61,8 @@ def class_field(
     if len(candidates) != 1:
         raise SpecError(
             f"gl.webdataset: classes= for the fields {list(columns)}",
-            cause=f"the classes are in members .cls, and {candidates or 'none'} of these fields are such",
+            cause=f"the classes are in members .cls, and {candidates or 'none'} of these fields "
+            "are such",
             remedy='name one such field, fields=["jpg", "cls"], or leave classes= out',
         )
     return candidates[0]

@@ -360,8 +360,7 @@ class ChunkedPlace:
 
 
 def with_images(place: ChunkedPlace) -> ChunkedPlace:
-    """Return an array of bytes of varying length, whose first value tells whether they are
-    images."""
+    """Return an array of bytes of varying length; its first value tells whether they are images."""
     array, kind = place.array, place.array.kind
     if kind.type_name != BYTES or not array.length:
         return place
@@ -427,6 +426,9 @@ def member_of(place: ChunkedPlace) -> Member:
     size, rows = int(sizes.sum()), min(kind.block_rows, max(array.length, 1))
     members.check_chunk(place.title, kind.sample.chunks, dtype.itemsize, size)
     starts = members.block_starts(place.title, array.length, rows, row_bytes, size)
+    places = None
+    if is_plain:
+        places = MemberPlaces(numbers, np.diff(starts), np.zeros(numbers.size, np.int64))
     return Member(
         place.title,
         place.path,
@@ -436,9 +438,7 @@ def member_of(place: ChunkedPlace) -> Member:
         "decoded by zarr",
         partial(place.origin, starts),
         array.length * row_bytes or size,
-        MemberPlaces(numbers, np.diff(starts), np.zeros(numbers.size, np.int64))
-        if is_plain
-        else None,
+        places,
         gaps=_gaps_of(array),
         packing=kind.packing,
     )

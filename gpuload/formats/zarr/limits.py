@@ -5,7 +5,7 @@
                             blocks are counted then
 
 Limit    EXPANSION times the bytes of the chunk, as its shape and dtype say: filters and indexes of
-         shards may make more bytes of it. For texts, whose bytes nothing says, that of
+         shards may make more bytes of it. For texts, of bytes that nothing tells, that of
          `storage/inflate.py`.
 Source   https://www.rfc-editor.org/rfc/rfc8878, 3.1.1 "Zstandard Frames"; Blosc chunk format 1,
          "Header"

@@ -1,5 +1,5 @@
-"""Listing: what a manifest holds of Zarr groups, so that opening them reads no metadata and lists
-no folder.
+"""Listing: the part of a manifest about Zarr groups, so that opening them reads no metadata and
+lists no folder.
 
 Files    of each group and array the file of its metadata, then those of its chunks or shards.
 Values   the complete paths of the arrays; for each its kinds, which groups share: metadata without
@@ -129,11 +129,8 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         SpecError: an array is not listed.
     """
     paths, kinds = listing.about.get("paths"), listing.about.get("kinds")
-    is_array = (
-        isinstance(paths, list) and complete_path(group, "") in paths
-    )  # an array without a group has one field
-    if is_array:
-        pairs = {FIELD: ""}
+    if isinstance(paths, list) and complete_path(group, "") in paths:
+        pairs = {FIELD: ""}  # an array without a group has one field
     else:
         pairs = members.listed_paths(listing, paths, fields, group, "array")
     paths = cast(list[str], paths)
@@ -141,28 +138,12 @@ def from_manifest(listing: Manifest, fields: Mapping[str, str] | None, group: st
         raise listing.error("it holds no kinds of arrays")
     numbers = {path: number for number, path in enumerate(paths)}
     columns = [numbers[complete_path(group, path)] for path in pairs.values()]
-    table_kinds = [
-        members.listed_kinds(
-            listing, path, entries, _from_json, (Exception,), "group"
-        )  # zarr may raise any
+    table_kinds = [  # zarr may raise any exception
+        members.listed_kinds(listing, path, entries, _from_json, (Exception,), "group")
         for path, entries in zip(paths, kinds, strict=True)
     ]
-    arrays = read_arrays(listing, GROUPS, {"paths": len(paths)})
-    places = arrays.pop("chunk_places")
-    kind_of, lengths, num_chunks = (arrays[row.name] for row in GROUPS[:3])
-    if not kind_of.size or len({array.shape for array in arrays.values()}) > 1:
-        raise listing.error("its arrays are of other numbers of groups")
-    # In float64: sums of damaged numbers could run over in int64, and fit again.
-    if (num_chunks + 1.0).sum() != len(listing.files):
-        raise listing.error("it lists other files than those of metadata and chunks")
-    if (lengths != lengths[:, :1]).any():
-        raise listing.error("its arrays differ in their numbers of rows")
-    if (kind_of >= [len(column) for column in table_kinds]).any():
-        raise listing.error("it has no such kind of an array")
-    tables = _tables_of(listing, table_kinds, kind_of, lengths, num_chunks, places)
-    if "num_absent" in arrays:
-        rows = zip(tables, arrays["num_absent"].tolist(), strict=True)
-        tables = [[_with_absent(listing, *pair) for pair in zip(*row, strict=True)] for row in rows]
+    tables = _tables_of(listing, table_kinds)
+    num_chunks = np.array([[array.chunks.size for array in table] for table in tables])
     firsts = np.cumsum(np.append(0, num_chunks.reshape(-1) + 1))[:-1].reshape(num_chunks.shape)
     folders = [
         _folder_of(
@@ -201,14 +182,25 @@ def _from_json(entry: Any) -> ChunkedKind:
 
 
 def _tables_of(
-    listing: Manifest,
-    kinds: Sequence[Sequence[ChunkedKind]],
-    kind_of: Array,
-    lengths: Array,
-    num_chunks: Array,
-    places: Array,
+    listing: Manifest, kinds: Sequence[Sequence[ChunkedKind]]
 ) -> list[list[StoredArray]]:
-    """Return of each group the arrays of all paths."""
+    """Return the arrays of each group, given the kinds of each path.
+
+    Raises:
+        FormatError: the manifest contradicts itself.
+    """
+    arrays = read_arrays(listing, GROUPS, {"paths": len(kinds)})
+    places = arrays.pop("chunk_places")
+    kind_of, lengths, num_chunks = (arrays[row.name] for row in GROUPS[:3])
+    if not kind_of.size or len({array.shape for array in arrays.values()}) > 1:
+        raise listing.error("its arrays are of other numbers of groups")
+    # In float64: sums of damaged numbers could run over in int64, and fit again.
+    if (num_chunks + 1.0).sum() != len(listing.files):
+        raise listing.error("it lists other files than those of metadata and chunks")
+    if (lengths != lengths[:, :1]).any():
+        raise listing.error("its arrays differ in their numbers of rows")
+    if (kind_of >= [len(column) for column in kinds]).any():
+        raise listing.error("it has no such kind of an array")
     tables, counts = list[list[StoredArray]](), list[tuple[int, int]]()
     rows = zip(kind_of.tolist(), lengths.tolist(), num_chunks.tolist(), strict=True)
     for row in rows:
@@ -219,7 +211,11 @@ def _tables_of(
             if total > members.MOST_BLOCKS or count > total:
                 raise listing.error(f"an array has {total} chunks, of which it lists {count}")
     chunks = iter(chunk_numbers(listing, places, counts, "chunks of an array"))
-    return [[replace(array, chunks=next(chunks)) for array in table] for table in tables]
+    tables = [[replace(array, chunks=next(chunks)) for array in table] for table in tables]
+    if "num_absent" in arrays:
+        for table, numbers in zip(tables, arrays["num_absent"].tolist(), strict=True):
+            table[:] = [_with_absent(listing, *pair) for pair in zip(table, numbers, strict=True)]
+    return tables
 
 
 def _with_absent(listing: Manifest, array: StoredArray, number: int) -> StoredArray:
@@ -241,7 +237,8 @@ def _folder_of(listing: Manifest, arrays: Sequence[tuple[int, ChunkedKind]]) -> 
         tail = f"/{kind.path}" if kind.path else ""
         if name not in METADATA or not folder.endswith(tail):
             raise listing.error(
-                f"{listing.files.paths[number]} is no file of the metadata of {kind.path or 'an array'}"
+                f"{listing.files.paths[number]} is no file of the metadata of "
+                f"{kind.path or 'an array'}"
             )
         folders.add(folder.removesuffix(tail) or "/")
     if len(folders) > 1:
@@ -275,8 +272,7 @@ def _files_of(files: Files, folders: Sequence[str], firsts: Indices, counts: Ind
         paths.folders.between(0, len(paths.folders)), group_of.tolist(), strict=True
     ):
         folder = folders[number]
-        is_inside = name.startswith(f"{folder}/")
-        names.append(
-            f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}" if is_inside else name
-        )
+        if name.startswith(f"{folder}/"):
+            name = f"{folder.rpartition('/')[2]}/{name[len(folder) + 1 :]}"
+        names.append(name)
     return replace(files, names=PackedPaths(Texts.of(names), paths.folder_of, paths.names))

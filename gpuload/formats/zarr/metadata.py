@@ -1,4 +1,4 @@
-"""Metadata: what the files of a Zarr store say of its groups and arrays, read and checked before
+"""Metadata: the files of a Zarr store that describe its groups and arrays, read and checked before
 zarr sees them.
 
 Files    "zarr.json" of format 3; ".zarray", ".zgroup" and ".zattrs" of format 2. A store that
@@ -123,8 +123,11 @@ def _of_version_3(folder: str, path: str, values: dict[str, Any]) -> Node:
         return _array(folder, path, 3, values)
     if values.get("node_type") != "group" or values.get("zarr_format") != 3:
         kind, version = (short_repr(values.get(name)) for name in ("node_type", "zarr_format"))
+        place = folder
+        if path:
+            place = join(folder, path)
         raise _damage(
-            join(folder, path) if path else folder,
+            place,
             f"it is a {kind} of version {version}, and no group",
         )
     shared = values.get("consolidated_metadata")
@@ -157,7 +160,10 @@ def _of_version_2(
         name, _, kind = str(key).rpartition("/")
         if name and kind in (V2_ARRAY, V2_GROUP) and isinstance(entry, dict):
             attributes = entries.get(f"{name}/{V2_ATTRIBUTES}") or {}
-            nodes[name] = [2, {**entry, "attributes": attributes} if kind == V2_ARRAY else None]
+            array_entry = None
+            if kind == V2_ARRAY:
+                array_entry = {**entry, "attributes": attributes}
+            nodes[name] = [2, array_entry]
     return _Consolidated(folder, path, nodes)
 
 
@@ -195,7 +201,8 @@ def _array(folder: str, path: str, version: int, values: dict[str, Any]) -> Node
     if values.get("zarr_format") != version:
         raise _damage(
             title,
-            f"its version is {short_repr(values.get('zarr_format'))}, in a file of version {version}",
+            f"its version is {short_repr(values.get('zarr_format'))}, in a file of version "
+            f"{version}",
         )
     try:
         check_array(values)
@@ -248,11 +255,13 @@ def check_array(metadata: Mapping[str, Any]) -> None:
         raise ValueError(f"a chunk of it has {short_repr(chunks)} elements")
     for name in names:
         if name not in CODECS:
+            contents = f"encoded by the codec {name!r}"
+            cause = "this codec is not supported: it may belong to any package"
+            if "pickle" in name:
+                contents, cause = "pickles", "they could run any code when they are read"
             raise SpecError(
-                f"its values are {'pickles' if 'pickle' in name else f'encoded by the codec {name!r}'}",
-                cause="they could run any code when they are read"
-                if "pickle" in name
-                else "this codec is not supported: it may belong to any package",
+                f"its values are {contents}",
+                cause=cause,
                 remedy="store arrays of numbers or texts, with codecs of zarr's own",
             )
 
@@ -311,14 +320,9 @@ def _key_form(metadata: Mapping[str, Any]) -> tuple[str, str]:
     if metadata["zarr_format"] == 2:
         return "", str(metadata.get("dimension_separator") or ".")
     encoding = metadata.get("chunk_key_encoding")
+    name, settings = encoding, None
     if isinstance(encoding, Mapping):
-        name = encoding.get("name")
-    else:
-        name = encoding
-    if isinstance(encoding, Mapping):
-        settings = encoding.get("configuration")
-    else:
-        settings = None
+        name, settings = encoding.get("name"), encoding.get("configuration")
     usual = {"default": "/", "v2": "."}.get(str(name))
     if usual is None:
         raise SpecError(
@@ -327,7 +331,9 @@ def _key_form(metadata: Mapping[str, Any]) -> tuple[str, str]:
             remedy='write it anew with the encoding "default"',
         )
     separator = str((settings or {}).get("separator") or usual)
-    return (f"c{separator}" if name == "default" else ""), separator
+    if name == "default":
+        return f"c{separator}", separator
+    return "", separator
 
 
 def _names_of(codecs: Sequence[Any], key: str, level: int = 0) -> Iterator[str]:
@@ -335,17 +341,9 @@ def _names_of(codecs: Sequence[Any], key: str, level: int = 0) -> Iterator[str]:
     for codec in codecs:
         if codec is None:
             continue
+        name, settings = codec, None
         if isinstance(codec, Mapping):
-            settings = codec.get("configuration")
-        else:
-            settings = None
-        name = (
-            codec
-            if isinstance(codec, str)
-            else codec.get(key)
-            if isinstance(codec, Mapping)
-            else None
-        )
+            name, settings = codec.get(key), codec.get("configuration")
         if not isinstance(name, str) or level > MOST_LEVELS:
             raise ValueError(f"{short_repr(codec)} is no codec")
         yield name

@@ -201,8 +201,8 @@ def count_present(storage: Storage, levels: Sequence[Level], shards: Shards, sha
 def _count(
     storage: Storage, levels: Sequence[Level], shards: Shards, room: Indices, shape: Shape
 ) -> int:
-    """Return the same for shards whose indexes are read together; ``room`` is the part of each in
-    the array."""
+    """Return the same for shards with indexes that are read together; ``room`` is the part of each
+    in the array."""
     level = levels[0]
     entries = _read_indexes(storage, level, shards)
     is_there = (entries != NOWHERE).any(axis=-1)

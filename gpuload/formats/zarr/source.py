@@ -124,7 +124,7 @@ def zarr(
 
     Raises:
         SpecError: an argument is wrong; an array cannot be a field; arrays differ in length, or
-            groups in a field; numbers are packed, and no argument says what becomes of them.
+            groups in a field; numbers are packed, and no argument says how they are read.
         UnknownFieldError: there is no such array or group.
         FormatError: a folder is no Zarr group, or its metadata are damaged.
         FileError: a folder is missing, or cannot be read.
@@ -147,9 +147,10 @@ def zarr(
         tables = [[_try_count(place, storage).array for place in row] for row in places]
         return Entries(*to_manifest(complete_paths, tables))
 
-    opening = Opening(
-        zarr, {"paths": tuple(groups.folders) if listing is None else listing.path, **arguments}
-    )
+    argument: Any = tuple(groups.folders)
+    if listing is not None:
+        argument = listing.path
+    opening = Opening(zarr, {"paths": argument, **arguments})
     try:
         places = _places_of(groups, stores)
         for store, row in zip(stores, places, strict=True):
@@ -306,7 +307,8 @@ def _nodes_of(
         if not node.has_axes:
             raise SpecError(
                 f"{folder} has no axis in the group {group}",
-                cause="it is a single value, and a record is element i of the first axis of an array",
+                cause="it is a single value, and a record is element i of the first axis of an "
+                "array",
                 remedy="name a group, or an array with an axis",
             )
         return {FIELD: ("", node)}
@@ -391,7 +393,8 @@ def _find(folder: str, store: FolderStore, node: Node, path: str) -> Node:
         names = _names_below(folder, node)
         raise UnknownFieldError(
             f"{folder} has no array {path!r} with an axis",
-            cause=f"its group {node.path or '/'} has {[name for name in names if _child(folder, store, node, name)]}",
+            cause=f"its group {node.path or '/'} has "
+            f"{[name for name in names if _child(folder, store, node, name)]}",
             remedy="name what is there",
         )
     return child
@@ -402,7 +405,9 @@ def _listing(
 ) -> _StoreEntry:
     """Return an array with the files of its chunks."""
     metadata = node.metadata or {}
-    root, length = (join(folder, node.path) if node.path else folder), int(metadata["shape"][0])
+    root, length = folder, int(metadata["shape"][0])
+    if node.path:
+        root = join(folder, node.path)
     num_chunks = math.prod(chunk_counts(metadata))
     if num_chunks > members.MOST_BLOCKS:
         raise SpecError(
@@ -426,8 +431,10 @@ def _listing(
         if num_chunks > MOST_REQUESTS:
             raise SpecError(
                 f"{folder}, {path} has {num_chunks} chunks",
-                cause=f"a web server lists none, and more than {MOST_REQUESTS} are not asked for one by one",
-                remedy="open it in an object store or on a disk, or by a manifest that was written there",
+                cause=f"a web server lists none, and more than {MOST_REQUESTS} are not asked for "
+                "one by one",
+                remedy="open it in an object store or on a disk, or by a manifest that was written "
+                "there",
             )
         paths = list(_look_for([*about, *kind.chunk_paths(root, length)]))
     prefix = join(root, "x")[:-1]
@@ -439,7 +446,8 @@ def _listing(
         raise SpecError(
             f"{folder}, {path}: {num_missing} of its {num_chunks} chunks are not there",
             cause="the program that wrote it or a copy stopped early; or its shape is damaged",
-            remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill value",
+            remedy="write or copy it anew, or pass fill=True, which reads these chunks as the fill "
+            "value",
         )
     first = next(text for name in about for text in paths if text == name)
     return _StoreEntry(

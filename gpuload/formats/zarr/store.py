@@ -122,9 +122,11 @@ class FolderStore(abc.Store):  # type: ignore[misc]  # zarr is taken as untyped
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names of files and folders in a folder."""
-        for name in await threads.aside(
-            names_in, join(self.folder, prefix) if prefix else self.folder
-        ):
+        if prefix:
+            root = join(self.folder, prefix)
+        else:
+            root = self.folder
+        for name in await threads.aside(names_in, root):
             yield name
 
     def list(self) -> AsyncIterator[str]:

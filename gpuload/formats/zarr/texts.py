@@ -4,7 +4,7 @@ taken for them.
 A chunk begins with this number (4 bytes, little-endian), then each value with its length (4 bytes).
 numcodecs takes 8 bytes of memory for each value that is stated, before it looks whether the chunk
 is that long: 20 bytes take 32 GB. How many bytes a chunk of any kind may unpack to is the matter of
-`limits.py`, whose codecs are put in here, too.
+`limits.py`; its codecs are put in here, too.
 """
 
 from __future__ import annotations

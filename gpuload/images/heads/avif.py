@@ -82,9 +82,12 @@ def read(view: memoryview) -> Head:
     channels = 3
     if setting & MONOCHROME:
         channels = 1
+    surplus = ""
+    if has_alpha:
+        surplus = "alpha"
     return upright(
         "avif", height, width, channels, 8, TURNS[turn, mirror],
-        form=form, surplus="alpha" if has_alpha else "",
+        form=form, surplus=surplus,
     )  # fmt: skip
 
 
@@ -130,24 +133,22 @@ def _boxes(view: memoryview, begin: int, end: int) -> Iterator[tuple[bytes, int,
 
 def _property_numbers(view: memoryview, place: int, end: int, item: int) -> list[int]:
     """Return the numbers of the properties of an item."""
-    version, is_wide = view[place], view[place + 3] & 1
+    item_number = struct.Struct(">I" if view[place] else ">H")
+    size, mask = (2, 0x7FFF) if view[place + 3] & 1 else (1, 0x7F)
     count = struct.unpack_from(">I", view, place + 4)[0]
     place += 8
     for _ in range(count):
         if place >= end:
             break
-        number = struct.unpack_from(">I" if version else ">H", view, place)[0]
-        place += 4 if version else 2
+        number = item_number.unpack_from(view, place)[0]
+        place += item_number.size
         associations = view[place]
         place += 1
-        size = 1
-        if is_wide:
-            size = 2
         numbers = [
             int.from_bytes(view[place + size * i : place + size * (i + 1)], "big")
             for i in range(associations)
         ]
         place += size * associations
         if number == item:
-            return [value & (0x7FFF if is_wide else 0x7F) for value in numbers]
+            return [value & mask for value in numbers]
     return []

@@ -33,39 +33,45 @@ class UnsupportedError(HeadError):
 
 @dataclass(frozen=True)
 class Head:
-    """The contents of an image's header; height and width in pixels as displayed, after the
-    orientation."""
+    """The contents of an image's header.
 
-    kind: str  # a name in `images.head.FORMATS`
+    Attributes:
+        kind: a name in `images.head.FORMATS`.
+        height, width: in pixels as displayed, after the orientation.
+        channels: as stored; of an image with a palette 3.
+        bits: per sample; 9 to 15 are decoded to 16; of a palette those of its colours.
+        orientation: EXIF 1 to 8.
+        scans: how often a decoder goes over the pixels, up to `scans.MAX_SCANS`.
+        scan_end: the byte where the data of the only scan of a JPEG ends; 0 where codecs do not see
+            that they end early.
+        form: a property that a codec must know, too: a word of the format's module.
+        surplus: the channel that RGB and GRAY leave out: ``"alpha"``, say.
+        pages: images of their own in the file, pages or frames, of which the first is decoded. Of a
+            GIF 2 stands for any number.
+        meaning: tags by which the numbers of a TIFF stand for others.
+        sample: the dtype of samples that are no unsigned integers of 8 or 16 bits.
+    """
+
+    kind: str
     height: int
     width: int
-    channels: int  # as stored; of an image with a palette 3
-    bits: int  # per sample; 9 to 15 are decoded to 16; of a palette those of its colours
-    orientation: int  # EXIF 1 to 8
-    scans: int = 1  # how often a decoder goes over the pixels, up to `scans.MAX_SCANS`
-    scan_end: int = field(
-        default=0, compare=False
-    )  # where the data of the only scan of a JPEG ends; 0 where codecs do not see it
-    form: str = field(
-        default="", compare=False
-    )  # a property that a codec must know, too: a word of the format's module
-    surplus: str = field(
-        default="", compare=False
-    )  # the channel that RGB and GRAY leave out: "alpha", say
-    # Images of their own in the file, pages or frames, of which the first is decoded. Of a GIF 2
-    # stands for any number.
+    channels: int
+    bits: int
+    orientation: int
+    scans: int = 1
+    scan_end: int = field(default=0, compare=False)
+    form: str = field(default="", compare=False)
+    surplus: str = field(default="", compare=False)
     pages: int = field(default=1, compare=False)
-    meaning: str = field(
-        default="", compare=False
-    )  # tags by which the numbers of a TIFF stand for others
-    sample: str = field(
-        default="", compare=False
-    )  # the dtype of samples that are no unsigned integers of 8 or 16 bits
+    meaning: str = field(default="", compare=False)
+    sample: str = field(default="", compare=False)
 
     @property
     def dtype(self) -> str:
         """The NumPy name of the dtype of the samples that the file stores."""
-        return self.sample or ("uint16" if self.bits > 8 else "uint8")
+        if self.sample:
+            return self.sample
+        return "uint16" if self.bits > 8 else "uint8"
 
     @property
     def pages_in_words(self) -> str:

@@ -87,7 +87,10 @@ def read(view: memoryview) -> Head:
     channels = 3
     if bits == 32:
         channels = 4
-    return upright("bmp", rows, width, channels, 8, form=form, surplus="alpha" if has_alpha else "")
+    surplus = ""
+    if has_alpha:
+        surplus = "alpha"
+    return upright("bmp", rows, width, channels, 8, form=form, surplus=surplus)
 
 
 def _check_masks(view: memoryview, header: int, bits: int) -> bool:

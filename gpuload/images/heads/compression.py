@@ -143,13 +143,17 @@ def packbits_bytes(runs: memoryview, enough: int, row_bytes: int) -> int:
         if head < 128:
             length = min(head + 1, len(runs) - place - 1)
             place += head + 2
+        elif head > 128:
+            length = 257 - head
+            place += 2
         else:
-            length = 257 - head if head > 128 else 0
-            place += 2 if head > 128 else 1
+            length = 0
+            place += 1
         end_of_row = count - count % row_bytes + row_bytes
         count += length
         if count > end_of_row and end_of_row < enough:
             raise HeadError(
-                f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF forbids"
+                f"a run of its PackBits data reaches across rows, of {row_bytes} bytes, which TIFF "
+                "forbids"
             )
     return count

@@ -25,7 +25,8 @@ def orientation(block: bytes) -> int:
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(block[:4])
     if order is None:
         raise HeadError(
-            f"its EXIF block begins with {block[:4].hex(' ')}, of which decoders make different things"
+            f"its EXIF block begins with {block[:4].hex(' ')}, of which decoders make different "
+            "things"
         )
     start = struct.unpack_from(order + "I", block, 4)[0] + 2
     if start > len(block):

@@ -50,7 +50,8 @@ def read(view: memoryview) -> Head:
         raise HeadError(f"its first frame would be {high} x {wide} pixels, of {height} x {width}")
     if left + wide > width or top + high > height:
         raise UnsupportedError(
-            f"a GIF whose first frame is {high} x {wide} pixels at {top}, {left} of a screen of {height} x {width}"
+            f"a GIF whose first frame is {high} x {wide} pixels at {top}, {left} of a screen of "
+            f"{height} x {width}"
         )
     place += 10 + _palette_bytes(flags)
     if not 1 <= view[place] <= 8:

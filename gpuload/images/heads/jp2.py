@@ -333,7 +333,8 @@ class _Coding:
     def _check(self, is_sound: bool, marker: int, place: int) -> None:
         if not is_sound:
             raise HeadError(
-                f"its segment {marker:#x} at byte {place} of the codestream is damaged, or not decoded"
+                f"its segment {marker:#x} at byte {place} of the codestream is damaged, or not "
+                "decoded"
             )
 
     def _check_style(

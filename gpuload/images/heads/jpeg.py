@@ -99,10 +99,13 @@ def read(view: memoryview) -> Head:
     turn = 1
     if exif:
         turn = exif[0]
+    form = ""
+    if has_stray_bytes:
+        form = STRAY_BYTES
     attributes = {
         "scans": scan_info.number,
         "scan_end": scan_info.end,
-        "form": STRAY_BYTES if has_stray_bytes else "",
+        "form": form,
     }
     return upright("jpeg", height, width, channels, 8, turn, **attributes)
 
@@ -157,7 +160,8 @@ def _frame(view: memoryview, place: int, length: int) -> tuple[int, int, int]:
         raise UnsupportedError(f"a JPEG of {bits} bits per sample; of 8 it is decoded")
     if channels not in (1, 3, 4) or length != 8 + 3 * channels:
         raise HeadError(
-            f"its frame header is {length} bytes long and gives {channels} channels; it has 1, 3 or 4"
+            f"its frame header is {length} bytes long and gives {channels} channels; it has 1, 3 "
+            "or 4"
         )
     if height == 0:
         raise UnsupportedError(

@@ -61,7 +61,8 @@ def read(view: memoryview) -> Head:
         after = place + 12 + length
         if after > len(view):
             raise HeadError(
-                f"the file ends inside its chunk {printable_name(name)}, before IEND: it was cut off"
+                f"the file ends inside its chunk {printable_name(name)}, before IEND: it was cut "
+                "off"
             )
         if name == b"IEND":
             break
@@ -207,7 +208,8 @@ def _check_frame_control(content: memoryview, height: int, width: int, is_first:
         or (is_first and (frame_height, frame_width) != (height, width))
     ):
         _refuse_animation(
-            f"a frame of {frame_height} x {frame_width} pixels at {top}, {left} does not fit into it"
+            f"a frame of {frame_height} x {frame_width} pixels at {top}, {left} does not fit into "
+            "it"
         )
 
 

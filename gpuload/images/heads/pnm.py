@@ -92,13 +92,14 @@ def read(view: memoryview) -> Head:
         bits, form = 32, SAMPLES
     elif header.kind == PAM or (header.kind not in BITS and header.largest not in (255, 65535)):
         form = SAMPLES
-    elif header.kind == BITMAP and bytes(view[header.begin :]).lstrip(WHITE + DIGITS)[:1] in (
-        b"",
-        b"#",
-    ):
-        form = SAMPLES  # nvImageCodec 0.9, so DALI, looks for a largest value there, which a PBM does not have
+    elif header.kind == BITMAP:
+        # nvImageCodec 0.9, so DALI, looks for a largest value there, which a PBM does not have.
+        behind_digits = bytes(view[header.begin :]).lstrip(WHITE + DIGITS)
+        if behind_digits[:1] in (b"", b"#"):
+            form = SAMPLES
     if header.kind in PLAIN:
-        form = form or ("" if _is_read_by_codecs(view, header) else SAMPLES)
+        if not form and not _is_read_by_codecs(view, header):
+            form = SAMPLES
     elif len(view) - header.begin < header.num_bytes:
         have = len(view) - header.begin
         raise HeadError(f"its pixels are {have} bytes, of {header.num_bytes}: it was cut off")
@@ -145,9 +146,10 @@ def _header(view: memoryview) -> _Header:
     if kind == PAM:
         return _pam_header(bytes(view[:HEADER_BYTES]))
     text, numbers = bytes(view[:HEADER_BYTES]), list[int]()
-    for name in (
-        ("width", "height") if kind in BITS + FLOATS else ("width", "height", "largest value")
-    ):
+    names = ["width", "height"]
+    if kind not in BITS + FLOATS:
+        names.append("largest value")
+    for name in names:
         match = re.compile(NUMBER).match(text, place)
         if match is None:
             raise HeadError(f"its header gives no {name} behind byte {place}, between white space")

@@ -262,12 +262,19 @@ def read(view: memoryview) -> Head:
     deep = 16  # the colours of a palette have 16 bits, too
     if bits <= 8 and kind != INDEXED:
         deep = 8
+    if is_rare:
+        form = RARE
+    else:
+        form = _form(tags, kind, channels, bits)
     attributes: dict[str, Any] = {
-        "form": RARE if is_rare else _form(tags, kind, channels, bits), "surplus": _extra(tags, kind, channels),
+        "form": form, "surplus": _extra(tags, kind, channels),
         "sample": sample, "pages": tags.num_pages(view, height * width * channels),
         "meaning": _meaning(tags),
     }  # fmt: skip
-    return upright("tiff", height, width, samples, bits if sample else deep, turn, **attributes)
+    decoded_bits = deep
+    if sample:
+        decoded_bits = bits
+    return upright("tiff", height, width, samples, decoded_bits, turn, **attributes)
 
 
 def foreign_to_dali(view: memoryview) -> str:
@@ -470,9 +477,10 @@ class _Tags:
             count = math.prod(sides) // num_samples
         else:
             return 1
-        is_tiled = TILE_WIDTH in self.values
-        begins = self.values[TILE_OFFSETS if is_tiled else OFFSETS]
-        sizes = self.values[TILE_BYTE_COUNTS if is_tiled else BYTE_COUNTS]
+        places, counts = OFFSETS, BYTE_COUNTS
+        if TILE_WIDTH in self.values:
+            places, counts = TILE_OFFSETS, TILE_BYTE_COUNTS
+        begins, sizes = self.values[places], self.values[counts]
         # A text that a program took along to a page alone counts planes that are not there.
         is_whole = int(begins[0]) + count * int(sizes.sum()) <= len(view)
         is_plain = self.first(COMPRESSION, "compression", PLAIN) == PLAIN
@@ -519,10 +527,11 @@ class _Tags:
 
 
 class _Directory(NamedTuple):
-    """The list of the tags of a page: its byte order, whether it is of a BigTIFF, and its place."""
+    """The list of the tags of a page: the forms of a tag and of a place, and where it lies."""
 
     order: str
-    is_big: bool
+    entry: struct.Struct
+    pointer: struct.Struct
     begin: int
     num_tags: int
 
@@ -530,18 +539,19 @@ class _Directory(NamedTuple):
     def at(cls, view: memoryview, page: int | None) -> _Directory:
         """Return the list that begins at a byte, by default that of the first page."""
         order = "<" if view[0] == ord("I") else ">"
-        is_big = struct.unpack_from(order + "H", view, 2)[0] == 43
-        if is_big:
+        if struct.unpack_from(order + "H", view, 2)[0] == 43:
             if struct.unpack_from(order + "HH", view, 4) != (8, 0):
                 raise HeadError("its header is that of no BigTIFF")
-            place, count_bytes = struct.unpack_from(order + "Q", view, 8)[0], 8
+            entry, pointer, counter = (struct.Struct(order + form) for form in ("HHQ", "Q", "Q"))
         else:
-            place, count_bytes = struct.unpack_from(order + "I", view, 4)[0], 2
-        place = place if page is None else page
-        begin = place + count_bytes
-        count = int.from_bytes(view[place:begin], "little" if order == "<" else "big")
-        directory = cls(order, is_big, begin, count)
-        if begin > len(view) or not 0 < count <= 65535 or directory.end > len(view):
+            entry, pointer, counter = (struct.Struct(order + form) for form in ("HHI", "I", "H"))
+        place = page
+        if place is None:
+            place = pointer.unpack_from(view, pointer.size)[0]
+        count = _whole_number(view[place : place + counter.size], order)
+        directory = cls(order, entry, pointer, place + counter.size, count)
+        is_whole = directory.begin <= len(view) and directory.end <= len(view)
+        if not is_whole or not 0 < count <= 65535:
             raise HeadError(
                 f"its first page has {count} tags at byte {place}, of {len(view)}: it was cut off"
             )
@@ -550,12 +560,11 @@ class _Directory(NamedTuple):
     @property
     def end(self) -> int:
         """The byte behind the tags."""
-        return self.begin + self.num_tags * (20 if self.is_big else 12)
+        return self.begin + self.num_tags * (self.entry.size + self.pointer.size)
 
     def entries(self, view: memoryview) -> Iterator[tuple[int, int, int, int]]:
-        """Yield of each tag its number, the type and the number of its values, and where they begin."""
-        entry = struct.Struct(self.order + ("HHQ" if self.is_big else "HHI"))
-        pointer = struct.Struct(self.order + ("Q" if self.is_big else "I"))
+        """Yield of each tag its number, type and number of its values, and where they begin."""
+        entry, pointer = self.entry, self.pointer
         for at in range(self.begin, self.end, entry.size + pointer.size):
             tag, kind, number = entry.unpack_from(view, at)
             start = at + entry.size
@@ -566,8 +575,11 @@ class _Directory(NamedTuple):
     def next_page(self, view: memoryview) -> int:
         """Return where the tags of the next page begin; 0 if there is none."""
         # Of a file that was cut off behind its last page nothing follows.
-        following = view[self.end : self.end + (8 if self.is_big else 4)]
-        return int.from_bytes(following, "little" if self.order == "<" else "big")
+        return _whole_number(view[self.end : self.end + self.pointer.size], self.order)
+
+
+def _whole_number(content: memoryview, order: str) -> int:
+    return int.from_bytes(content, "little" if order == "<" else "big")
 
 
 def _bits(tags: _Tags, channels: int) -> int:
@@ -589,8 +601,9 @@ def _is_rare(tags: _Tags, kind: int, channels: int, bits: int, compression: int)
         RGB: {3: (8, *DEEP), 4: (8, *DEEP)},
         INDEXED: {1: (1, 2, 4, 8)},
         CMYK: {4: (8,)},
-        YCBCR: {3: (8,)} if compression == JPEG else {},
     }
+    if compression == JPEG:
+        sound[YCBCR] = {3: (8,)}
     if bits not in sound.get(kind, {}).get(channels, ()):
         return True
     is_tiled = TILE_WIDTH in tags.values
@@ -742,7 +755,7 @@ def _num_bytes(piece: memoryview, compression: int, enough: int, run_bytes: int)
         piece: the bytes of a strip or tile.
         compression: its kind; of one that is not gone through ``enough`` is the answer.
         enough: the bytes that are needed.
-        run_bytes: at whose multiples a run of PackBits has to end.
+        run_bytes: a run of PackBits has to end at a multiple of these.
     """
     if compression == PLAIN:
         return len(piece)

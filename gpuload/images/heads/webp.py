@@ -54,16 +54,24 @@ def read(view: memoryview) -> Head:
             block = bytes(view[place:behind])
             turn = orientation(block.removeprefix(PREFIX))
             is_misread |= turn != 1 and block.startswith(PREFIX)
+    height, width = _check_canvas(size, canvas)
+    if is_misread:
+        form = form or PLAIN
+    channels, surplus = (4, "alpha") if has_alpha else (3, "")
+    pages = max(num_frames, 1)
+    return upright(
+        "webp", height, width, channels, 8, turn, form=form, surplus=surplus, pages=pages
+    )
+
+
+def _check_canvas(size: tuple[int, int] | None, canvas: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the size of an image, which is that of its canvas if the file has one."""
     if size is None:
         raise HeadError("it holds no image: it has no chunk VP8 or VP8L")
     if canvas not in (None, size):
         raise HeadError(f"its canvas is {list(canvas or ())} pixels, and its image {list(size)}")
     check_size(size[0] * size[1])
-    if is_misread:
-        form = form or PLAIN
-    channels, surplus = (4, "alpha") if has_alpha else (3, "")
-    pages = max(num_frames, 1)
-    return upright("webp", *size, channels, 8, turn, form=form, surplus=surplus, pages=pages)
+    return size
 
 
 def _size_of_bitstream(

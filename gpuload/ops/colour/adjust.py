@@ -9,8 +9,7 @@ blue, and moves the contrast about a constant gray: so DALI runs `Brightness`, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -23,7 +22,9 @@ from gpuload.kernels import colour, colour_cuda, edits, pixels
 from gpuload.kernels.edits import Edits
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
-from gpuload.ops.bounds import FLOATS, FUSED_BYTES, Bound
+from gpuload.ops.bounds import FLOATS, FUSED_BYTES
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Arithmetic, Execution, Traits, once
 from gpuload.spec import Field
 
 RGB_OR_GRAY = (1, 3)
@@ -34,19 +35,19 @@ class ColourOp(Op):
     """An op on colours: it takes uint8 or float32 images in HWC order, whose shape and dtype
     stay."""
 
-    any_size: ClassVar[bool] = True
-    bounds: ClassVar[Mapping[str, Bound]] = {"gpu": FLOATS}
-
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It takes 0 for black and 1 for white of floating-point numbers."""
+        return Traits(
+            arithmetic=Arithmetic(any_size=True, takes_parts=True), bounds={"gpu": FLOATS}
+        )
 
     @property
     def known_channels(self) -> tuple[int, ...]:
         """How many channels an image may have: any number (empty) if each value is changed by
         itself, else 1 or 3."""
-        return () if self.pointwise else RGB_OR_GRAY
+        return () if self.traits.arithmetic.pointwise else RGB_OR_GRAY
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
@@ -134,25 +135,25 @@ class Brightness(_Factor):
     """
 
     @property
-    def meaning(self) -> int:
-        """See ``Op``."""
-        return 2
+    @once
+    def traits(self) -> Traits:
+        """It changes each value by itself."""
+        return replace(super().traits.with_arithmetic(pointwise=True), meaning=2)
 
-    @property
-    def pointwise(self) -> bool:
-        """See ``Op``."""
-        return True
+    def forms(self, field: Field) -> Forms:
+        """It is an edit."""
+        return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.brightness(xp, x, draw["factor"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.take_step(xp, x, colour_cuda.BRIGHTNESS, draw["factor"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.BRIGHTNESS, draw["factor"])
 
     def lower(
@@ -191,46 +192,45 @@ class Contrast(_Factor):
 
     center: float | None = None
 
-    bounds: ClassVar[Mapping[str, Bound]] = {"gpu": FLOATS, "dali on gpu": FUSED_BYTES}
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.center is not None:
             arguments.keep(self, center=arguments.number(self, "center", self.center))
 
     @property
-    def meaning(self) -> int:
-        """See ``Op``."""
-        return 2 if self.center is None else 1
+    @once
+    def traits(self) -> Traits:
+        """With a center it changes each value by itself, and DALI has it."""
+        has_center = self.center is not None
+        return replace(
+            super().traits.with_arithmetic(pointwise=has_center),
+            bounds={"gpu": FLOATS, "dali on gpu": FUSED_BYTES},
+            execution=Execution(has_dali_form=has_center),
+            meaning=1 if has_center else 2,
+        )
 
-    @property
-    def has_dali_form(self) -> bool:
-        """See ``Op``: with a center."""
-        return self.center is not None
-
-    @property
-    def pointwise(self) -> bool:
-        """See ``Op``."""
-        return self.center is not None
+    def forms(self, field: Field) -> Forms:
+        """It is an edit; with a center a look-up."""
+        if self.center is not None:
+            return super().forms(field)
+        return Forms(edits=self._edits)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         if self.center is None:
             return colour.contrast(xp, x, draw["factor"])
         return colour.contrast_about(xp, x, draw["factor"], self.center)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         factor = draw["factor"]
         if self.center is None:
             return colour_cuda.take_step(xp, x, colour_cuda.CONTRAST, factor)
         center = pixels.constants(len(x), self.center)
         return colour_cuda.tone(xp, x, colour_cuda.CONTRAST_ABOUT, np.ones(len(x)), factor, center)
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
-        if self.center is not None:
-            return super().edit_form(draw, size, channels)
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.CONTRAST, draw["factor"], colour.weight(draw["factor"]))
 
     def lower(
@@ -266,16 +266,20 @@ class Saturation(_Factor):
         high: the greatest.
     """
 
+    def forms(self, field: Field) -> Forms:
+        """It is an edit."""
+        return Forms(edits=self._edits)
+
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.saturation(xp, x, draw["factor"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.take_step(xp, x, colour_cuda.SATURATION, draw["factor"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.SATURATION, draw["factor"], colour.weight(draw["factor"]))
 
 
@@ -308,20 +312,24 @@ class Hue(ColourOp):
         low, high = _turns(self, self.low, self.high)
         arguments.keep(self, low=low, high=high)
 
+    def forms(self, field: Field) -> Forms:
+        """It is an edit."""
+        return Forms(edits=self._edits)
+
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``shift``, float32 ``[N]``."""
         return {"shift": uniform(u[:, 0], self.low, self.high)}
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.hue(xp, x, draw["shift"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.take_step(xp, x, colour_cuda.HUE, draw["shift"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         return edits.of(len(size), edits.HUE, draw["shift"])
 
 
@@ -353,16 +361,17 @@ class Gamma(_Factor):
         arguments.keep(self, gain=gain)
 
     @property
-    def pointwise(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It changes each value by itself."""
+        return super().traits.with_arithmetic(pointwise=True)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.gamma(xp, x, draw["factor"], self.gain)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.gamma(xp, x, draw["factor"], self.gain)
 
 
@@ -396,21 +405,25 @@ class Sharpness(_Factor):
         super().__post_init__()
         arguments.keep(self, p=arguments.probability(self, "p", self.p))
 
+    def forms(self, field: Field) -> Forms:
+        """It is an edit."""
+        return Forms(edits=self._edits)
+
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``factor``, float32 ``[N]``: 1 where an image stays as it is."""
         draw = super().draw(u, size)
         return {"factor": np.where(u[:, 1] < self.p, draw["factor"], np.float32(1))}
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.sharpness(xp, x, draw["factor"])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.sharpness(xp, x, draw["factor"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         factor = draw["factor"]
         return edits.keep_rows(
             edits.of(len(size), edits.SHARPNESS, colour.weight(factor)), factor != 1

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.kernels import cuda, edits
+from gpuload.kernels import edits
 from gpuload.kernels.edits import Edits
 from gpuload.kernels.pixels import Pixels, reads
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, RowError, RowForm, Sizes
+from gpuload.ops.base import Draw, Op, RowError, Sizes
+from gpuload.ops.forms import Forms
 from gpuload.ops.geometry.warp import LINEAR_DTYPES, to_dtype
 from gpuload.spec import Field
 
@@ -53,10 +54,10 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }
 }
 """
-BLUR_DOWN = cuda.MIRROR + BLUR.replace(
+BLUR_DOWN = BLUR.replace(
     "PART", "at(image, mirrored(y + tap - taps / 2, image.height), x, channel)"
 )
-BLUR_ACROSS = cuda.MIRROR + BLUR.replace(
+BLUR_ACROSS = BLUR.replace(
     "PART", "at(image, y, mirrored(x + tap - taps / 2, image.width), channel)"
 )
 
@@ -104,6 +105,10 @@ class GaussianBlur(Op):
             raise arguments.refuse(self, "sigma", self.sigma, "more than 0")
         arguments.keep(self, kernel=sides, sigma=sigma, p=arguments.probability(self, "p", self.p))
 
+    def forms(self, field: Field) -> Forms:
+        """It is an edit, and has a form for single records in the core."""
+        return Forms(edits=self._edits, row=_blur_row if core.native is not None else None)
+
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         shape = images.image(self, field)
@@ -145,20 +150,14 @@ class GaussianBlur(Op):
         down = Pixels(xp, x, *taps(draw["down"])).change(BLUR_DOWN, dtype=f32)
         return Pixels(xp, down, *taps(draw["across"])).change(BLUR_ACROSS, dtype=x[0].dtype)
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``; an image whose middle pixels alone count stays as it is."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images; one whose middle pixels alone count stays as it is."""
         down, across = draw["down"], draw["across"]
         parts = edits.of(len(size), edits.BLUR, down.shape[1], across.shape[1]), down, across
         blurs = np.concatenate(parts, axis=1, dtype=np.float64)
         blurs[:, 1] = blurs.shape[1] - 2
         is_blurred = (down[:, down.shape[1] // 2] != 1) | (across[:, across.shape[1] // 2] != 1)
         return edits.keep_rows(blurs, is_blurred)
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        if core.native is not None:
-            return _blur_row
-        return None
 
     @property
     def _window(self) -> tuple[int, int]:

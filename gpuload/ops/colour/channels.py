@@ -18,6 +18,8 @@ from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, RowForm, Sizes
 from gpuload.ops.colour.adjust import RGB_OR_GRAY, ColourOp
 from gpuload.ops.colour.tones import Chance
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Traits, once
 from gpuload.spec import Field
 
 SPACES = ("BGR", "GRAY", "YCBCR", "HSV")
@@ -58,13 +60,18 @@ class Grayscale(Chance):
             arguments.keep(self, channels=channels)
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: values are moved or added up."""
-        return False
+    @once
+    def traits(self) -> Traits:
+        """It adds values up, whatever black and white are."""
+        return super().traits.with_arithmetic(takes_parts=False)
+
+    def forms(self, field: Field) -> Forms:
+        """It is an edit where the channels stay, and else has a form in the core."""
+        return Forms(edits=self._edits, row=self._row_form(field))
 
     @property
     def known_channels(self) -> tuple[int, ...]:
-        """See ``ColourOp``."""
+        """How many channels an image may have; empty for any number."""
         return RGB_OR_GRAY
 
     def field_after(self, field: Field) -> Field:
@@ -82,20 +89,20 @@ class Grayscale(Chance):
         return after.with_(shape=(height, width, self.channels))
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.grayscale(xp, x, self.channels or x.shape[-1])
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return Pixels(xp, x, draw["apply"]).change(colour_cuda.GRAYSCALE, channels=self.channels)
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: where the channels stay."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images where the channels stay; else None."""
         if self.channels not in (None, channels):
             return None
         return edits.keep_rows(edits.of(len(size), edits.GRAY), draw["apply"])
 
-    def row_form(self, field: Field) -> RowForm | None:
+    def _row_form(self, field: Field) -> RowForm | None:
         """In the core, for uint8 images of one size; those whose channels stay are edited."""
         is_compiled = core.native is not None and field.dtype == np.uint8 and field.uniform
         if is_compiled and self.channels not in (None, images.image(self, field)[2]):
@@ -118,9 +125,10 @@ class ChannelShuffle(ColourOp):
     num_uniforms: ClassVar[int] = MOST_CHANNELS
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: values are moved or added up."""
-        return False
+    @once
+    def traits(self) -> Traits:
+        """It moves values or adds them up, whatever black and white are."""
+        return super().traits.with_arithmetic(takes_parts=False)
 
     @property
     def known_channels(self) -> tuple[int, ...]:
@@ -136,14 +144,14 @@ class ChannelShuffle(ColourOp):
         return x[..., xp.asarray(_orders(draw["keys"], x.shape[-1]))]
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``: the values taken by index."""
+        """Return the values taken by index."""
         count, height, width, channels = x.shape
         order = xp.asarray(_orders(draw["keys"], channels))[:, None, None]
         rows, columns = xp.arange(height)[:, None, None], xp.arange(width)[:, None]
         return x[xp.arange(count)[:, None, None, None], rows, columns, order]
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return Pixels(xp, x, _orders(draw["keys"], x[0].shape[2]), raw=True).change(
             colour_cuda.REORDER
         )
@@ -172,13 +180,14 @@ class ColorSpace(ColourOp):
         arguments.keep(self, space=arguments.choice(self, "space", self.space, SPACES))
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: values are moved or added up."""
-        return False
+    @once
+    def traits(self) -> Traits:
+        """It moves values or adds them up, whatever black and white are."""
+        return super().traits.with_arithmetic(takes_parts=False)
 
     @property
     def known_channels(self) -> tuple[int, ...]:
-        """See ``ColourOp``."""
+        """How many channels an image may have; empty for any number."""
         return (3,)
 
     def field_after(self, field: Field) -> Field:
@@ -195,7 +204,7 @@ class ColorSpace(ColourOp):
         return after.with_(shape=(*images.image(self, after)[:2], 1))
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         if self.space == "BGR":
             return xp.ascontiguousarray(x[..., ::-1])
         if self.space == "GRAY":
@@ -203,7 +212,7 @@ class ColorSpace(ColourOp):
         return (colour_pillow.ycbcr if self.space == "YCBCR" else colour_pillow.hsv)(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         if self.space in PILLOW:
             return Pixels(xp, x).change(PILLOW[self.space])
         if self.space == "GRAY":

@@ -18,7 +18,7 @@ Equals     ``cv2.createCLAHE(...).apply`` of OpenCV 5.0, every value; of red, gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -30,8 +30,10 @@ from gpuload.errors import SpecError
 from gpuload.kernels import clahe_cuda, edits, edits_cuda, lab, tables
 from gpuload.kernels.edits import Edits
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, RowForm, Sizes
+from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour.tones import Chance
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Traits, once
 from gpuload.spec import Field
 
 f32 = np.float32
@@ -87,10 +89,17 @@ class CLAHE(Chance):
         arguments.keep(self, clip_limit=limits, grid=tiles)
 
     @property
-    def is_random(self) -> bool:
-        """See ``Op``."""
+    @once
+    def traits(self) -> Traits:
+        """It is random where the limit is drawn, too."""
         low, high = self._limits
-        return super().is_random or (self.p > 0 and low < high)
+        is_drawn = self.p > 0 and low < high
+        return replace(super().traits, is_random=super().traits.is_random or is_drawn)
+
+    def forms(self, field: Field) -> Forms:
+        """It is an edit of uint8, and has a form of its own in the core for uint16."""
+        has_row = core.native is not None and field.dtype == np.uint16
+        return Forms(edits=self._edits, row=self._write if has_row else None)
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
@@ -115,7 +124,7 @@ class CLAHE(Chance):
         }
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         batch = x if x.ndim == 4 else x[None]
         count, height, width, channels = batch.shape
         limits = np.broadcast_to(draw["clip_limit"], count)
@@ -131,24 +140,18 @@ class CLAHE(Chance):
         return result.reshape(x.shape)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         if x[0].dtype == np.uint16:
             return clahe_cuda.equalize(xp, x, draw["apply"], draw["clip_limit"], self._tiles)
         return edits_cuda.edit(
-            xp, x, self.edit_form(draw, np.empty((len(x), 2), np.int32), x[0].shape[2])
+            xp, x, self._edits(draw, np.empty((len(x), 2), np.int32), x[0].shape[2])
         )
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
+        """Return the edits of the images, one row for each."""
         return edits.keep_rows(
             edits.of(len(size), edits.CLAHE, draw["clip_limit"], *self._tiles), draw["apply"]
         )
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core, of uint16; uint8 is an edit."""
-        if core.native is not None and field.dtype == np.uint16:
-            return self._write
-        return None
 
     def _write(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         if core.native is None:

@@ -24,6 +24,7 @@ from gpuload.ops.colour.noise import (
     word_blocks,
 )
 from gpuload.ops.crop import window
+from gpuload.ops.traits import Arithmetic, Traits, once
 from gpuload.spec import Field
 
 MODES = ("const", "rand", "pixel")
@@ -302,7 +303,7 @@ class Cutout(_Cover):
         return result
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Cover``."""
+        """Return images on a GPU with their boxes covered, by kernels."""
         return Pixels(xp, x, draw["boxes"], self._colors(x), raw=True).change(
             cover_cuda.boxes(self.count)
         )
@@ -334,7 +335,6 @@ class GridMask(_Cover):
     p: float = 1.0
 
     num_uniforms: ClassVar[int] = 4
-    any_size: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -353,6 +353,12 @@ class GridMask(_Cover):
             ratio=arguments.probability(self, "ratio", self.ratio),
             p=arguments.probability(self, "p", self.p),
         )
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """One draw serves images of any size."""
+        return Traits(arithmetic=Arithmetic(any_size=True))
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``grid``, int32 ``[N, 4]``: the unit, its part that stays, and its beginning, top
@@ -378,5 +384,5 @@ class GridMask(_Cover):
         return xp.where((rows[:, None] & columns)[..., None], xp.asarray(self._color, x.dtype), x)
 
     def cover_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Cover``."""
+        """Return images on a GPU with their boxes covered, by kernels."""
         return Pixels(xp, x, draw["grid"], self._colors(x), raw=True).change(cover_cuda.GRID)

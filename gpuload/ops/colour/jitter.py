@@ -20,6 +20,8 @@ from gpuload.kernels.edits import Edits
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour.adjust import ColourOp, uniform
+from gpuload.ops.forms import Forms
+from gpuload.spec import Field
 
 Range = float | tuple[float, float]
 STEPS = {
@@ -28,7 +30,7 @@ STEPS = {
     "saturation": colour.saturation,
     "hue": colour.hue,
 }
-CODES = (edits.BRIGHTNESS, edits.CONTRAST, edits.SATURATION, edits.HUE)
+EDITS = ("BRIGHTNESS", "CONTRAST", "SATURATION", "HUE")
 NEUTRAL = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.0}
 LIMITS = {
     "brightness": (0.0, np.inf),
@@ -78,6 +80,10 @@ class ColorJitter(ColourOp):
                 remedy="write gl.ops.ColorJitter(brightness=0.4), say, or leave the op out",
             )
 
+    def forms(self, field: Field) -> Forms:
+        """It is four edits."""
+        return Forms(edits=self._edits)
+
     def _range(self, name: str, value: Any) -> Range:
         """Return the numbers between which a step's number is drawn, 0 where there is no step."""
         neutral, (least, limit) = NEUTRAL[name], LIMITS[name]
@@ -117,20 +123,19 @@ class ColorJitter(ColourOp):
                 x = functions[number](xp, x, draw["amount"][number])
         return x
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: four edits, each with a number and, for those of a factor, its weight."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return four edits, each with a number and, for those of a factor, its weight."""
         order = draw["order"]
-        codes = np.array(
-            [code if number in self._steps else edits.SKIP for number, code in enumerate(CODES)]
-        )
+        names = [name if number in self._steps else "SKIP" for number, name in enumerate(EDITS)]
+        codes = np.array([edits.code(name) for name in names])
         amounts = np.take_along_axis(draw["amount"], order, axis=1)
         numbers = np.stack(
             [codes[order], np.full(order.shape, 2), amounts, colour.weight(amounts)], axis=2
         )
-        return numbers.reshape(len(order), 4 * len(CODES))
+        return numbers.reshape(len(order), 4 * len(EDITS))
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         numbers = np.where(np.isin(draw["order"], self._steps), draw["order"], colour_cuda.NO_STEP)
         return colour_cuda.take_steps(
             xp, x, numbers, np.take_along_axis(draw["amount"], draw["order"], axis=1)

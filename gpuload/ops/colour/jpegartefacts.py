@@ -13,6 +13,7 @@ from gpuload.errors import RowError, SpecError
 from gpuload.images.recompress import LARGEST_SIDE, pillow, recompress
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Execution, Traits, once
 from gpuload.spec import Field
 
 
@@ -38,8 +39,6 @@ class JpegArtefacts(Op):
     p: float = 1.0
 
     num_uniforms: ClassVar[int] = 2
-    needs_numpy: ClassVar[bool] = True
-    any_size: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +52,12 @@ class JpegArtefacts(Op):
                 self, "quality", self.quality, "whole numbers, low and high, 1 to 100"
             )
         arguments.keep(self, quality=quality, p=arguments.probability(self, "p", self.p))
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """NumPy alone runs it."""
+        return Traits(arithmetic=Arithmetic(any_size=True), execution=Execution(needs_numpy=True))
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""

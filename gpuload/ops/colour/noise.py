@@ -25,6 +25,7 @@ from gpuload import device, rng
 from gpuload.kernels import cuda, pixels
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Traits, once
 from gpuload.spec import Field
 
 KEY_WORDS = 4  # of 32 bits
@@ -74,13 +75,13 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
 class _Noise(Op):
     """An op that draws ``key``, int32 ``[N, 4]``, and makes noise of it for each element."""
 
-    any_size: ClassVar[bool] = True
     num_uniforms: ClassVar[int] = KEY_WORDS + 1
 
     @property
-    def takes_parts(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It takes 0 for black and 1 for white of floating-point numbers."""
+        return Traits(arithmetic=Arithmetic(any_size=True, takes_parts=True))
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
@@ -142,6 +143,12 @@ class GaussianNoise(_Noise):
             clip=arguments.flag(self, "clip", self.clip),
         )
 
+    @property
+    @once
+    def traits(self) -> Traits:
+        """Without ``clip`` it takes any numbers."""
+        return super().traits.with_arithmetic(takes_parts=self.clip)
+
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         if isinstance(self.sigma, tuple):
@@ -156,17 +163,12 @@ class GaussianNoise(_Noise):
                 )
         return super().field_after(field)
 
-    @property
-    def takes_parts(self) -> bool:
-        """See ``Op``: unless ``clip`` is False."""
-        return self.clip
-
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return ``sigma``, float32 ``[N]``, and ``key``."""
         return {"sigma": arguments.between(self.sigma, u[:, 0]).astype(f32), "key": keys(u[:, 1:])}
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``Op``."""
+        """Return an image with noise."""
         white = f32(WHITE[x.dtype.name])
         with np.errstate(over="ignore"):  # a number beyond float32 is infinite, and bounded below
             scale = xp.asarray(draw["sigma"] * white)[:, None]
@@ -183,7 +185,7 @@ class GaussianNoise(_Noise):
         return (x.astype(xp.int32) + whole).clip(0, int(white)).astype(x.dtype)
 
     def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Noise``."""
+        """Return images on a GPU with noise, by kernels."""
         white = f32(WHITE[x[0].dtype.name])
         numbers = np.stack(
             [draw["sigma"] * white, np.full(len(x), f32(self.mean) * white, f32)], axis=1
@@ -232,7 +234,7 @@ class SaltAndPepper(_Noise):
         }
 
     def with_noise(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``Op``."""
+        """Return an image with noise."""
         num_pixels = x.shape[1] * x.shape[2]
         number = words(xp, draw["key"], -(-num_pixels // 2)).view(xp.uint32)[:, :num_pixels]
         changes = draw["amount"].astype(np.float64) * 2.0**32
@@ -245,7 +247,7 @@ class SaltAndPepper(_Noise):
         return xp.where(is_changed, xp.where(is_white, white, black), x)
 
     def noise_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``_Noise``."""
+        """Return images on a GPU with noise, by kernels."""
         changes = draw["amount"].astype(np.float64) * 2.0**32
         last = np.stack([changes, changes * self.salt], axis=1).astype(np.int64)
         images = pixels.Pixels(xp, x, last, pixels.constants(len(x), WHITE[x[0].dtype.name], 0))
@@ -285,7 +287,7 @@ def word_blocks(xp: ModuleType, key: Keys, count: int) -> Any:
     blocks = -(-count // 4)
     out = xp.empty((len(pairs), blocks * 4), xp.uint64)
     num_blocks = -(-blocks // cuda.THREADS)
-    device.kernel(cuda.WORDS, "words")(
+    device.kernel(cuda.source("words.cu"), "words")(
         (num_blocks * len(pairs),), (cuda.THREADS,),
         (device.parameters(pairs), out, np.int32(blocks), np.int32(num_blocks)),
     )  # fmt: skip

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -18,6 +18,8 @@ from gpuload.kernels.edits import Edits
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Sizes
 from gpuload.ops.colour.adjust import ColourOp
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Traits, once
 from gpuload.spec import Field
 
 
@@ -38,9 +40,10 @@ class Chance(ColourOp):
         arguments.keep(self, p=arguments.probability(self, "p", self.p))
 
     @property
-    def is_random(self) -> bool:
-        """See ``Op``: not if all images are changed, or none."""
-        return 0 < self.p < 1
+    @once
+    def traits(self) -> Traits:
+        """It is not random where all images are changed, or none."""
+        return replace(super().traits, is_random=0 < self.p < 1)
 
     @property
     def known_channels(self) -> tuple[int, ...]:
@@ -58,7 +61,7 @@ class Chance(ColourOp):
         return x
 
     def change_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return a batch of one size."""
         apply = draw["apply"].astype(np.bool_)
         if not apply.any():
             return x
@@ -84,16 +87,17 @@ class Invert(Chance):
     """
 
     @property
-    def pointwise(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It changes each value by itself."""
+        return super().traits.with_arithmetic(pointwise=True)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.invert(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.tone(xp, x, colour_cuda.INVERT, draw["apply"])
 
 
@@ -125,16 +129,17 @@ class Posterize(Chance):
         arguments.keep(self, bits=bits)
 
     @property
-    def pointwise(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It changes each value by itself."""
+        return super().traits.with_arithmetic(pointwise=True)
 
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.posterize(xp, x, self.bits)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         levels = 1 << self.bits
         # 1 / levels is a power of two, hence exact: the kernel multiplies by it, and gets what a
         # division would give.
@@ -168,6 +173,12 @@ class Solarize(Chance):
             raise arguments.refuse(self, "threshold", self.threshold, "a number from 0 to 256")
         arguments.keep(self, threshold=threshold)
 
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It changes each value by itself."""
+        return replace(super().traits.with_arithmetic(pointwise=True), advice=self._advice)
+
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
         after = super().field_after(field)
@@ -179,7 +190,7 @@ class Solarize(Chance):
             )
         return after
 
-    def advice(self, field: Field) -> str | None:
+    def _advice(self, field: Field) -> str | None:
         """Warn of a threshold for images from 0 to 1, as Albumentations has it, beside bytes."""
         if field.dtype != np.uint8 or not 0 < self.threshold < 1:
             return None
@@ -188,17 +199,12 @@ class Solarize(Chance):
             f"all but black; remedy: gl.ops.Solarize({round(self.threshold * 256)})"
         )
 
-    @property
-    def pointwise(self) -> bool:
-        """See ``Op``."""
-        return True
-
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.solarize(xp, x, self.threshold)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         threshold = pixels.constants(len(x), self.threshold)
         return colour_cuda.tone(xp, x, colour_cuda.SOLARIZE, draw["apply"], threshold)
 
@@ -221,16 +227,20 @@ class AutoContrast(Chance):
         p: the probability that an image is changed.
     """
 
+    def forms(self, field: Field) -> Forms:
+        """It is an edit."""
+        return Forms(edits=self._edits)
+
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.autocontrast(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.autocontrast(xp, x, draw["apply"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         return edits.keep_rows(edits.of(len(size), edits.AUTOCONTRAST), draw["apply"])
 
 
@@ -251,14 +261,18 @@ class Equalize(Chance):
         p: the probability that an image is changed.
     """
 
+    def forms(self, field: Field) -> Forms:
+        """It is an edit."""
+        return Forms(edits=self._edits)
+
     def change(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return one image, or a batch of one size, with the draws of all its images."""
         return colour.equalize(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """See ``ColourOp``."""
+        """Return images on a GPU, made by kernels."""
         return colour_cuda.equalize(xp, x, draw["apply"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of the images, one row for each."""
         return edits.keep_rows(edits.of(len(size), edits.EQUALIZE), draw["apply"])

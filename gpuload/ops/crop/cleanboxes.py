@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments, boxes, follow
 from gpuload.ops.base import Boxes, Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Execution, Joint, Marks, Traits, once
 from gpuload.spec import NORMALIZED, Field, Spec
 
 log = logging.getLogger("gpuload")
@@ -51,11 +52,6 @@ class CleanBoxes(Op):
     min_size: float = 1.0
     min_area: float = 1.0
 
-    needs_numpy: ClassVar[bool] = True
-    any_size: ClassVar[bool] = True
-    reads_marks: ClassVar[bool] = True
-    drops_rows: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("min_size", "min_area"):
@@ -65,9 +61,15 @@ class CleanBoxes(Op):
             arguments.keep(self, **{name: value})
 
     @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It drops rows of the marked boxes and of what belongs to them, on NumPy."""
+        return Traits(
+            arithmetic=Arithmetic(any_size=True),
+            execution=Execution(needs_numpy=True),
+            joint=Joint(self._drop_boxes),
+            marks=Marks(are_read=True, drops_rows=True, image=self._image_name),
+        )
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the fields of boxes, and those with rows that go with them.
@@ -97,10 +99,10 @@ class CleanBoxes(Op):
         """
         for name in self.targets(spec):
             check_length(self, spec[name])
-        self.sized_by(spec)
+        self._image_name(spec)
         return spec
 
-    def sized_by(self, before: Spec) -> str | None:
+    def _image_name(self, before: Spec) -> str:
         """Return the field of the images to which the boxes belong."""
         return follow.image_of(self, before, self.targets(before)[0])
 
@@ -109,7 +111,7 @@ class CleanBoxes(Op):
         pixels."""
         return {"size": size}
 
-    def array_fields(
+    def _drop_boxes(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the rows that stay."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, RowError, Sizes
 from gpuload.ops.crop import window
 from gpuload.ops.crop.window import Color, Fill, Window
+from gpuload.ops.traits import Regional, Traits, once
 from gpuload.spec import Field
 
 
@@ -23,8 +24,6 @@ class _Crop(Window):
     height: int
     width: int | None = None
     depth: int | None = field(default=None, kw_only=True)
-
-    gives_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,6 +39,12 @@ class _Crop(Window):
         arguments.keep(self, height=height, width=width, depth=depth)
 
     @property
+    @once
+    def traits(self) -> Traits:
+        """It uses the window of each image alone."""
+        return replace(super().traits, regional=Regional(self._region, self._within))
+
+    @property
     def window(self) -> tuple[int, int]:
         """Height and width of the window, pixels."""
         return self.height, int(self.width or self.height)
@@ -48,11 +53,11 @@ class _Crop(Window):
         """Return the window's size for every image."""
         return window.fixed(self.window, self.depth, size)
 
-    def region(self, draw: Draw, size: Sizes) -> Draw:
+    def _region(self, draw: Draw, size: Sizes) -> Draw:
         """Return the part of each image that lies in the window."""
         return window.region(draw["start"], self.window_of(size), size)
 
-    def within(self, draw: Draw, region: Draw) -> Draw:
+    def _within(self, draw: Draw, region: Draw) -> Draw:
         """Return where each window begins in its region."""
         return {"start": draw["start"] - region["start"]}
 

@@ -8,7 +8,7 @@ Source  torchvision 0.28, ``transforms.v2``, which follows SSD (https://arxiv.or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from gpuload.ops.crop import window
 from gpuload.ops.crop.randomresize import SizeJitter
 from gpuload.ops.crop.resize import Interpolation
 from gpuload.ops.crop.window import Color, Fill
+from gpuload.ops.traits import Geometric, Marks, Regional, Traits, move_corners, once
 from gpuload.spec import Field, Spec
 
 OPTIONS = (
@@ -44,7 +45,11 @@ class Region(Op):
     """Take a region of each image: from ``start`` (top, left) on ``shape`` (height, width), both
     drawn, in pixels."""
 
-    moves_pixels: ClassVar[bool] = True
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels."""
+        return Traits(geometric=Geometric(self._move_points))
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the regions' sizes."""
@@ -54,7 +59,7 @@ class Region(Op):
         """Height and width vary."""
         return field.with_(shape=(None, None, images.image(self, field)[2]), axes="HWC")
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They are counted from the place where the region begins."""
         return points - draw["start"][::-1]
 
@@ -104,7 +109,7 @@ class RandomZoomOut(Region):
     dtype.
 
     With probability ``p`` a factor r is drawn from ``side_range``; the canvas has
-    ``int(r * height)`` x ``int(r * width)`` pixels. It is torchvision's ``RandomZoomOut``. Marked
+    ``int(r * height)`` x ``int(r * width)`` pixels. It is torchvision's ``RandomZoomOut``. Marks
     boxes, points and masks go with the image. DALI's paste takes a ratio and a place that are drawn
     elsewhere; Keras' RandomZoom keeps the size of the image, and so does Albumentations' Affine;
     timm has none.
@@ -188,8 +193,6 @@ class RandomIoUCrop(Region):
     options: tuple[float, ...] = OPTIONS
 
     num_uniforms: ClassVar[int] = ROUNDS * (1 + 4 * TRIALS)
-    gives_region: ClassVar[bool] = True
-    reads_marks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -211,7 +214,18 @@ class RandomIoUCrop(Region):
         arguments.keep(self, scale=scale, ratio=arguments.interval(self, "ratio", self.ratio))
         arguments.keep(self, options=options)
 
-    def fields_to_draw(self, before: Spec) -> tuple[str, ...]:
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It draws by the marked boxes, and uses the crop of each image alone."""
+        return replace(
+            super().traits,
+            geometric=Geometric(self._move_points, boxes=self._move_boxes),
+            regional=Regional(self._region, self._within),
+            marks=Marks(are_read=True, boxes=self._boxes_to_draw, draw=self.draw_beside),
+        )
+
+    def _boxes_to_draw(self, before: Spec) -> tuple[str, ...]:
         """Return the marked boxes.
 
         Raises:
@@ -228,7 +242,7 @@ class RandomIoUCrop(Region):
 
     def spec_after(self, spec: Spec) -> Spec:
         """Height and width vary; there must be boxes."""
-        self.fields_to_draw(spec)
+        self._boxes_to_draw(spec)
         return super().spec_after(spec)
 
     def draw_beside(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
@@ -283,18 +297,18 @@ class RandomIoUCrop(Region):
         return np.concatenate([begin, begin + sides], axis=2), fits
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
-        """See ``draw_beside``: without boxes the images stay as they are."""
+        """Return a draw without boxes: the images stay as they are."""
         return self.draw_beside(u, size, [np.empty((0, 4))] * len(u))
 
-    def region(self, draw: Draw, size: Sizes) -> Draw:
+    def _region(self, draw: Draw, size: Sizes) -> Draw:
         """Return the crops."""
         return draw
 
-    def within(self, draw: Draw, region: Draw) -> Draw:
+    def _within(self, draw: Draw, region: Draw) -> Draw:
         """Return the crops as they lie in their regions."""
         return {"start": draw["start"] - region["start"], "shape": draw["shape"]}
 
-    def move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
+    def _move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
         """Boxes whose centres lie outside of the crop become zeros."""
         begin, sides = draw["start"][::-1], draw["shape"][::-1]
         if tuple(draw["shape"].tolist()) == tuple(size.tolist()):
@@ -303,7 +317,7 @@ class RandomIoUCrop(Region):
         inside = np.logical_and.reduce(
             (begin < centres) & (centres < begin + sides), axis=1, keepdims=True
         )
-        return np.where(inside, super().move_boxes(corners, draw, size), 0.0)
+        return np.where(inside, move_corners(self._move_points, corners, draw, size), 0.0)
 
 
 @dataclass(frozen=True)
@@ -313,7 +327,7 @@ class ScaleJitter(SizeJitter):
 
     The factor is drawn from ``scale``, and the sides are rounded down: large-scale jitter,
     torchvision's ``ScaleJitter`` (whose ``target_size`` is width, height).
-    ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it makes images of one size. Marked
+    ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it makes images of one size. Marks
     boxes, points and masks go with the image. Albumentations' RandomScale is relative to the
     image's own size, Keras' RandomZoom keeps its size; DALI's resize takes sizes that are drawn
     elsewhere; timm has none.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device
-from gpuload.kernels.resampling import Resampling
 from gpuload.ops import arguments
-from gpuload.ops.base import Draw, Op, Points, RowForm, Sizes
-from gpuload.ops.bounds import HALVES, Bound
+from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.crop.resize import Interpolation, Resize, image_shape
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Traits, once
 from gpuload.spec import Field
 
 
@@ -25,9 +24,7 @@ class SizeJitter(Op):
     interpolation: Interpolation
     antialias: bool | str
 
-    moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
-    bounds: ClassVar[Mapping[str, Bound]] = {"dali": HALVES, "gpu": HALVES}
     num_uniforms: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -37,14 +34,19 @@ class SizeJitter(Op):
         )
 
     @property
+    @once
+    def traits(self) -> Traits:
+        """The same as of ``gl.ops.Resize``."""
+        return self._resize.traits
+
+    def forms(self, field: Field) -> Forms:
+        """The same as of ``gl.ops.Resize``."""
+        return self._resize.forms(field)
+
+    @property
     def _resize(self) -> Resize:
         """The op that resizes, to sizes that are drawn here."""
         return Resize(shorter=1, interpolation=self.interpolation, antialias=self.antialias)
-
-    @property
-    def has_dali_form(self) -> bool:
-        """As ``gl.ops.Resize``."""
-        return self._resize.has_dali_form
 
     def field_after(self, field: Field) -> Field:
         """Height and width vary."""
@@ -54,10 +56,6 @@ class SizeJitter(Op):
         """Return the drawn sizes."""
         return draw["size"].astype(np.int32)
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
-        """They keep their place in parts of width and height."""
-        return self._resize.move_points(points, draw, size)
-
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, resized."""
         return self._resize.array(xp, x, draw)
@@ -66,14 +64,6 @@ class SizeJitter(Op):
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by kernels."""
         return self._resize.array_batch(xp, x, draw)
-
-    def resample(self, draw: Draw, size: Sizes) -> Resampling | None:
-        """Of all of each image."""
-        return self._resize.resample(draw, size)
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        return self._resize.row_form(field)
 
     def lower(
         self, dali: ModuleType, x: Any, draw: dict[str, Any], *, field: Field, device: str
@@ -91,7 +81,7 @@ class RandomResize(SizeJitter):
     longer side is rounded down. torchvision's ``v2.RandomResize(260, 1040)``, which leaves the last
     one out, is ``RandomResize(260, 1039)``, and
     ``v2.RandomShortestSize([480, 512, ..., 800], max_size=1333)`` is
-    ``RandomResize(480, 800, step=32, longer=1333)``. Marked boxes, points and masks go with the
+    ``RandomResize(480, 800, step=32, longer=1333)``. Marks boxes, points and masks go with the
     image. Albumentations' SmallestMaxSize draws from a list, with OpenCV's resize; DALI's
     resize_shorter takes a length that is drawn elsewhere; Keras and timm have no such op.
 

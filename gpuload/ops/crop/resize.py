@@ -15,8 +15,10 @@ from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.kernels import pillow, pixels, resampling, walk
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Points, RowForm, Sizes
+from gpuload.ops.base import Draw, Op, Points, Sizes
 from gpuload.ops.bounds import HALVES, Bound
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Execution, Geometric, Regional, Traits, once
 from gpuload.spec import Field, is_whole
 
 INTERPOLATIONS = ("linear", "nearest", "cubic", "lanczos")
@@ -47,6 +49,7 @@ NOT_IN_DALI = (
     "float16",
 )  # DALI 2.4; moved as other dtypes of their width
 TRIES = 10  # as in torchvision
+RESIZE_BOUNDS: Mapping[str, Bound] = {"dali": HALVES, "gpu": HALVES}
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,7 @@ class Resize(Op):
     fit: bool = field(default=False, kw_only=True)
     rounding: str = field(default="nearest", kw_only=True)
 
-    moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
-    bounds: ClassVar[Mapping[str, Bound]] = {"dali": HALVES, "gpu": HALVES}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,6 +110,22 @@ class Resize(Op):
         arguments.keep(self, fit=arguments.flag(self, "fit", self.fit))
         arguments.choice(self, "rounding", self.rounding, ROUNDINGS)
         _check_filter(self)
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels; DALI has no antialias as Pillow's."""
+        return Traits(
+            execution=Execution(has_dali_form=self.antialias != PIL),
+            geometric=Geometric(self._move_points),
+            bounds=RESIZE_BOUNDS,
+        )
+
+    def forms(self, field: Field) -> Forms:
+        """It resizes whole images; a form for single records is in the core."""
+        return Forms(
+            resample=self._resample, row=self._resize_into if _is_in_core(self, field) else None
+        )
 
     def _forms(self) -> str:
         """Return what to write, with the user's own numbers."""
@@ -154,11 +171,6 @@ class Resize(Op):
         """True if all images get the same size."""
         return self.height is not None and not self.fit
 
-    @property
-    def has_dali_form(self) -> bool:
-        """True but for Pillow's antialias."""
-        return self.antialias != PIL and super().has_dali_form
-
     def _scale(self, sides: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return a length of each image and its new value, pixels, int64 ``[N, 1]``: the factor of
         both sides."""
@@ -194,7 +206,7 @@ class Resize(Op):
             return int(self.height or 0), int(self.width or 0)
         return int(draw["size"][0]), int(draw["size"][1])
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They keep their place in parts of width and height."""
         return points * (np.array(self.new_size(draw)) / size)[::-1]
 
@@ -215,7 +227,7 @@ class Resize(Op):
             new = draw["size"].astype(np.int32)
         return _resize_batch(xp, self, x, boxes, new)
 
-    def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
+    def _resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of all of each image."""
         if _is_pillow(self):
             return None
@@ -226,12 +238,6 @@ class Resize(Op):
         return resampling.Resampling(
             np.pad(size, ((0, 0), (2, 0))), sizes, _interpolation(self), self.antialias is True
         )
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        if _is_in_core(self, field):
-            return self._resize_into
-        return None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         """Write the resized image to ``out``, by the core."""
@@ -284,11 +290,8 @@ class RandomResizedCrop(Op):
     interpolation: Interpolation = field(default="linear", hash=False)
     antialias: bool | str = True
 
-    moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation",)
-    bounds: ClassVar[Mapping[str, Bound]] = {"dali": HALVES, "gpu": HALVES}
     num_uniforms: ClassVar[int] = 2 * TRIES + 2
-    gives_region: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -303,11 +306,29 @@ class RandomResizedCrop(Op):
         _check_filter(self)
 
     @property
+    @once
+    def traits(self) -> Traits:
+        """It uses a box of each image alone; DALI has no antialias as Pillow's."""
+        return Traits(
+            execution=Execution(has_dali_form=self.antialias != PIL),
+            geometric=Geometric(self._move_points),
+            regional=Regional(self._region, self._within),
+            bounds=RESIZE_BOUNDS,
+            advice=self._advice,
+        )
+
+    def forms(self, field: Field) -> Forms:
+        """It resizes boxes; a form for single records is in the core."""
+        return Forms(
+            resample=self._resample, row=self._resize_into if _is_in_core(self, field) else None
+        )
+
+    @property
     def window(self) -> tuple[int, int]:
         """Height and width of the result, pixels."""
         return self.height, int(self.width or self.height)
 
-    def advice(self, field: Field) -> str | None:
+    def _advice(self, field: Field) -> str | None:
         """Warn of parts of the area that no box has."""
         if self.scale[1] <= 1 or field.is_marked:
             return None
@@ -320,11 +341,6 @@ class RandomResizedCrop(Op):
     def field_after(self, field: Field) -> Field:
         """Height and width become the result's."""
         return field.with_(shape=(*self.window, image_shape(self, field)[2]), axes="HWC")
-
-    @property
-    def has_dali_form(self) -> bool:
-        """True but for Pillow's antialias."""
-        return self.antialias != PIL and super().has_dali_form
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the result's size for every image."""
@@ -351,15 +367,15 @@ class RandomResizedCrop(Op):
         start = np.floor(u[:, 2 * TRIES :] * (size - shape + 1)).astype(np.int32)
         return {"start": np.where(any_fits, start, (size - shape) // 2), "shape": shape}
 
-    def region(self, draw: Draw, size: Sizes) -> Draw:
+    def _region(self, draw: Draw, size: Sizes) -> Draw:
         """Return the boxes."""
         return draw
 
-    def within(self, draw: Draw, region: Draw) -> Draw:
+    def _within(self, draw: Draw, region: Draw) -> Draw:
         """Return the boxes as they lie in their regions."""
         return {"start": draw["start"] - region["start"], "shape": draw["shape"]}
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They keep their place in parts of width and height of the box."""
         return (points - draw["start"][::-1]) * (np.array(self.window) / draw["shape"])[::-1]
 
@@ -378,7 +394,7 @@ class RandomResizedCrop(Op):
         new = np.broadcast_to(np.array(self.window), (len(x), 2))
         return _resize_batch(xp, self, x, boxes, new)
 
-    def resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
+    def _resample(self, draw: Draw, size: Sizes) -> resampling.Resampling | None:
         """Of the boxes."""
         if _is_pillow(self):
             return None
@@ -386,12 +402,6 @@ class RandomResizedCrop(Op):
         return resampling.Resampling(
             boxes, self.size_after(size, draw), _interpolation(self), self.antialias is True
         )
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        if _is_in_core(self, field):
-            return self._resize_into
-        return None
 
     def _resize_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         _resize_box(self, x, _box(draw), out)

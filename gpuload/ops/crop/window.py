@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ from gpuload.kernels import pixels
 from gpuload.kernels.walk import Walk, sizes
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Geometric, Traits, once
 from gpuload.spec import Field
 
 Color = float | tuple[float, ...]  # of all channels, or of each
@@ -38,7 +40,15 @@ class Window(Op):
     int32 ``[N, 2]``, height and width. Of volumes both are ``[N, 3]``.
     """
 
-    moves_pixels: ClassVar[bool] = True
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels."""
+        return Traits(geometric=Geometric(self._move_points))
+
+    def forms(self, field: Field) -> Forms:
+        """It is a part of a walk."""
+        return Forms(fold=self._fold)
 
     def window_of(self, size: Sizes) -> Sizes:
         """Return the size of the window of images of these sizes, int32 ``[..., 2]``, of volumes
@@ -55,7 +65,7 @@ class Window(Op):
         """Return the window's size for each image."""
         return self.window_of(size)
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They are counted from the place where the window begins."""
         return points - draw["start"][::-1]
 
@@ -108,7 +118,7 @@ class Window(Op):
             dali, field.dtype, ("bool",), lambda raw: dali.fn.slice(raw, **settings), x
         )
 
-    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+    def _fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """A window of the walk's window: it moves, and moves the other way where the walk
         mirrors."""
         if draw["start"].shape[1] != len(AXES):
@@ -138,8 +148,13 @@ class Window(Op):
 
 
 def fixed(window: tuple[int, int], depth: int | None, size: Sizes) -> Sizes:
-    """Return a window's size for each image, for each volume with so many slices, or with all of
-    its own."""
+    """Return the size of a window for each image or volume.
+
+    Args:
+        window: height and width, pixels.
+        depth: slices of a window of a volume; None for all slices of each volume.
+        size: int32 ``[N, 2 or 3]``, of the images or volumes.
+    """
     lengths = np.array(window, np.int32)
     if size.shape[-1] == len(window):
         return np.broadcast_to(lengths, size.shape)

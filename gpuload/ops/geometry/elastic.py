@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from gpuload import core, device
 from gpuload.errors import SpecError
-from gpuload.kernels import cuda, pixels
+from gpuload.kernels import pixels
 from gpuload.ops import arguments
-from gpuload.ops.base import Draw, Points, RowError, RowForm, Sizes
+from gpuload.ops.base import Draw, Points, RowError, Sizes
 from gpuload.ops.colour import noise
 from gpuload.ops.colour.blur import blur, blur_into, taps, weights
+from gpuload.ops.forms import Forms
 from gpuload.ops.geometry.warp import Interpolation, Warp, sample, sample_into
 from gpuload.spec import Field
 
@@ -39,9 +40,7 @@ f32 = np.float32
 
 # Down the columns the noise is blurred, a number for each axis; `words` has the number of weights
 # and these.
-NOISE_DOWN = (
-    cuda.MIRROR
-    + """
+NOISE_DOWN = """
 typedef unsigned int Stats;
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)
@@ -59,10 +58,10 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
     }
 }
 """
-)
 # Along the rows, too; then a pixel is taken from its place. Behind the weights `words` has alpha, a
 # zero and the fill.
 DISTORT = """
+#include "sample.cuh"
 typedef float Stats;
 __device__ inline void pixel(const Image& image, int y, int x, const int* words, const Stats* stats, const float* table,
     Out* to)
@@ -78,7 +77,7 @@ __device__ inline void pixel(const Image& image, int y, int x, const int* words,
         }
         float grid = (float)(2 * offsets[axis] + 1 - lengths[axis]) / length;
         float place = total * number(words[1 + taps]) / length + grid;
-        places[axis] = (float)((double)(place + 1.0f) * ((double)length / 2) - 0.5);
+        places[axis] = to_pixels(place, (double)length / 2);
     }
     for (int channel = 0; channel < CHANNELS; ++channel) {
         const In* pixels = (const In*)image.address + channel * image.deep;
@@ -91,9 +90,7 @@ TAKE = {
         to[channel] = nearest(image, pixels, places[0], places[1], *fill);""",
     "linear": "store(to + channel, linear(image, pixels, places[0], places[1], number(words[3 + taps + channel])));",
 }
-KERNELS = {
-    name: cuda.SAMPLE + cuda.MIRROR + DISTORT.replace("TAKE", text) for name, text in TAKE.items()
-}
+KERNELS = {name: DISTORT.replace("TAKE", text) for name, text in TAKE.items()}
 
 
 @dataclass(frozen=True)
@@ -135,6 +132,10 @@ class Elastic(Warp):
         if not 0 < sigma <= 1000:
             raise arguments.refuse(self, "sigma", self.sigma, "more than 0 and at most 1000")
         arguments.keep(self, alpha=alpha, sigma=sigma)
+
+    def forms(self, field: Field) -> Forms:
+        """A form for single records is in the core."""
+        return Forms(row=self._distort_into if core.native is not None else None)
 
     @property
     def _side(self) -> int:
@@ -188,16 +189,10 @@ class Elastic(Warp):
         )
         return images.change(KERNELS[interpolation], stats=smooth[0])
 
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        if core.native is not None:
-            return self._distort_into
-        return None
-
     def _distort_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         sample_into(x, *self._places(np, draw, x.shape[:2]), *self._sampling, out)
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """To the place that is taken from them, which is looked for step by step; torchvision takes
         the first step."""
         height, width = size.tolist()

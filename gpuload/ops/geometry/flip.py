@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from gpuload.kernels import pixels
 from gpuload.kernels.walk import Walk
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Execution, Geometric, Traits, once
 from gpuload.spec import Field
 
 
@@ -41,8 +43,6 @@ class RandomFlip(Op):
     vertical: bool = False
     depth: bool = field(default=False, kw_only=True)
 
-    moves_pixels: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.keep(
@@ -56,6 +56,19 @@ class RandomFlip(Op):
             raise arguments.refuse(
                 self, "horizontal", False, "True where vertical is False", "leave the op out"
             )
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels; an op behind it can mirror in its place where that is from left to right."""
+        return Traits(
+            execution=Execution(mirror=None if self.vertical or self.depth else "horizontal"),
+            geometric=Geometric(self._move_points, keypoints=self._move_keypoints),
+        )
+
+    def forms(self, field: Field) -> Forms:
+        """It is a part of a walk."""
+        return Forms(fold=self._fold)
 
     def field_after(self, field: Field) -> Field:
         """The shape stays."""
@@ -83,11 +96,11 @@ class RandomFlip(Op):
                 draw["depthwise"] = np.zeros_like(flips[:, 0])
         return draw
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """Left becomes right: x becomes width - x, y height - y."""
         return self._mirror_in(points, draw, size)
 
-    def move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """As torchvision: x becomes width - 1 - x. A left eye is not called a right eye then."""
         return self._mirror_in(points, draw, size - 1)
 
@@ -148,14 +161,7 @@ class RandomFlip(Op):
 
         return images.move_pixels(dali, field.dtype, ("bool", "float16"), flip, x)
 
-    @property
-    def mirror(self) -> str | None:
-        """See ``Op``: ``horizontal``, unless images are mirrored top to bottom as well."""
-        if self.vertical or self.depth:
-            return None
-        return "horizontal"
-
-    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+    def _fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk mirrors once more, or no longer."""
         if "depthwise" in draw:
             return None

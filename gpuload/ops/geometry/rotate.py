@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op, Points, Sizes
 from gpuload.ops.geometry.affine import matrices
 from gpuload.ops.geometry.warp import Warp
+from gpuload.ops.traits import Geometric, Traits, once
 from gpuload.spec import Field
 
 TOLERANCE = (
@@ -57,17 +58,18 @@ class Rotate(Warp):
             expand=arguments.flag(self, "expand", self.expand),
         )
 
+    @property
+    @once
+    def traits(self) -> Traits:
+        """Images keep their sizes without ``expand``."""
+        return replace(super().traits, keeps_size=not self.expand)
+
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay; with ``expand`` height and width vary."""
         after = super().field_after(field)
         if self.expand and after.shape:
             return after.with_(shape=(None, None, *after.shape[2:]))
         return after
-
-    @property
-    def keeps_size(self) -> bool:
-        """True without ``expand``."""
-        return not self.expand
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """Return the sizes, larger with ``expand``."""
@@ -108,7 +110,6 @@ class Rotate90(Op):
 
     quarters: tuple[int, ...] = (0, 1, 2, 3)
 
-    moves_pixels: ClassVar[bool] = True
     num_uniforms: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -123,6 +124,12 @@ class Rotate90(Op):
                 self, "quarters", self.quarters, "numbers from 0 to 3, each once"
             )
         arguments.keep(self, quarters=quarters)
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels."""
+        return Traits(geometric=Geometric(self._move_points))
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay; where sides may be exchanged and differ, they vary."""
@@ -148,7 +155,7 @@ class Rotate90(Op):
             return {"quarters": quarters}
         return {"quarters": quarters, "slices": size[:, 2]}
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """They turn with the image."""
         height, width = (int(length) for length in size)
         for _ in range(int(draw["quarters"])):

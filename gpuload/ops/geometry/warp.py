@@ -42,8 +42,10 @@ from gpuload import core, device
 from gpuload.errors import SpecError
 from gpuload.kernels import cuda, pixels, walk
 from gpuload.ops import arguments, images
-from gpuload.ops.base import Draw, Op, Points, RowForm
+from gpuload.ops.base import Draw, Op, Points
 from gpuload.ops.crop import window
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Geometric, Traits, once
 from gpuload.spec import Field
 
 INTERPOLATIONS = ("nearest", "linear")
@@ -80,7 +82,6 @@ class Warp(Op):
     interpolation: Interpolation = field(default="nearest", hash=False, kw_only=True)
     fill: Fill = field(default=0, hash=False, kw_only=True)
 
-    moves_pixels: ClassVar[bool] = True
     per_field: ClassVar[tuple[str, ...]] = ("interpolation", "fill")
 
     def __post_init__(self) -> None:
@@ -102,6 +103,16 @@ class Warp(Op):
             fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0.0),
         )
 
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels."""
+        return Traits(geometric=Geometric(self._move_points))
+
+    def forms(self, field: Field) -> Forms:
+        """A form for single records is in the core."""
+        return Forms(row=self._warp_into if core.native is not None else None)
+
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
         shape = images.image(self, field)
@@ -109,7 +120,7 @@ class Warp(Op):
         window.check_colors(self, field, self._sampling[1], shape[2])
         return field.with_(shape=shape, axes="HWC")
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
+    def _move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
         """Where the inverse of the matrix takes them."""
         return move_points(points, draw["matrix"], size, draw.get("size", size))
 
@@ -123,12 +134,6 @@ class Warp(Op):
         if not device.compiles(xp) or not len(x):
             return super().array_batch(xp, x, draw)
         return warp_batch(xp, x, draw["matrix"], draw.get("size"), *self._sampling)
-
-    def row_form(self, field: Field) -> RowForm | None:
-        """In the core."""
-        if core.native is not None:
-            return self._warp_into
-        return None
 
     def _warp_into(self, x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
         warp_into(x, draw["matrix"], *self._sampling, out)
@@ -209,7 +214,7 @@ def warp_batch(
     dtype, is_nearest, count = np.dtype(x[0].dtype), interpolation == "nearest", matrix.shape[1]
     table = np.zeros(len(x), IMAGE)
     for name, numbers in zip(
-        ("address", "down", "across", "deep", "channels"), walk.places(x), strict=True
+        ("address", "down", "across", "deep", "channels"), walk.strides_of(x), strict=True
     ):
         table[name] = numbers
     before = walk.sizes(x)

@@ -35,6 +35,7 @@ from gpuload.errors import SpecError
 from gpuload.kernels import pixels
 from gpuload.ops import arguments, images
 from gpuload.ops.base import PARTNER, Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Joint, Mixes, Traits, once
 from gpuload.spec import MASK, Field, Spec
 
 NODES = 1 << 14  # of the tables of weights: to 1e-7 of the exact ones
@@ -76,9 +77,6 @@ class _Mix(Op):
     alpha: float = 1.0
     p: float = 1.0
 
-    any_size: ClassVar[bool] = True
-    mixes: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         alpha = arguments.number(self, "alpha", self.alpha)
@@ -87,9 +85,12 @@ class _Mix(Op):
         arguments.keep(self, alpha=alpha, p=arguments.probability(self, "p", self.p))
 
     @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It mixes each record with one other."""
+        return Traits(
+            arithmetic=Arithmetic(any_size=True), joint=Joint(self._mix_fields), mixes=Mixes()
+        )
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the image and the field ``"label"``, if there is one, unless ``on`` says
@@ -152,7 +153,7 @@ class _Mix(Op):
         )
 
     @device.waits
-    def array_fields(
+    def _mix_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the mixtures; see ``Op``."""

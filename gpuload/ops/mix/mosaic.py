@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,6 +40,7 @@ from gpuload.ops.crop import window
 from gpuload.ops.crop.cleanboxes import are_large, check_length, check_rows
 from gpuload.ops.follow import BEFORE, Follower
 from gpuload.ops.geometry.warp import Color, Fill
+from gpuload.ops.traits import Geometric, Joint, Marks, Mixes, Traits, once
 from gpuload.spec import INSTANCES, Field, Spec
 
 GROUP = 4
@@ -49,7 +50,7 @@ PIECE = np.dtype([  # a piece, for the kernel: where pixel (0, 0) of the result 
 ])  # fmt: skip
 
 
-class Piece(NamedTuple):
+class MosaicPiece(NamedTuple):
     """An image of a mosaic: which row of the batch, and where its upper left corner lies in the
     result, pixels."""
 
@@ -63,7 +64,7 @@ class Mosaic(Op):
     """Put four images of the epoch's order about a random point of one image of ``height`` x
     ``width`` pixels.
 
-    HWC, any dtype. Marked masks, boxes and points of all four go along: see `ops.mix.mosaic`, also
+    HWC, any dtype. Marks masks, boxes and points of all four go along: see `ops.mix.mosaic`, also
     for batches that are no multiple of four. Albumentations' ``Mosaic`` crops and resizes each
     image to its cell; its other images are handed over by the user. torchvision, timm, Keras and
     DALI have no such op.
@@ -92,10 +93,6 @@ class Mosaic(Op):
     min_size: float = field(default=1.0, kw_only=True)
     min_area: float = field(default=1.0, kw_only=True)
 
-    moves_pixels: ClassVar[bool] = True
-    drops_rows: ClassVar[bool] = True
-    mixes: ClassVar[bool] = True
-    group: ClassVar[int] = GROUP
     per_field: ClassVar[tuple[str, ...]] = ("fill",)
     num_uniforms: ClassVar[int] = 3
 
@@ -125,9 +122,15 @@ class Mosaic(Op):
         )
 
     @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It makes one record of several, and an op of its own joins the marked fields."""
+        return Traits(
+            geometric=Geometric(mover=self._mover),
+            joint=Joint(self._join_fields),
+            mixes=Mixes(GROUP),
+            marks=Marks(drops_rows=True),
+        )
 
     @property
     def canvas(self) -> tuple[int, int]:
@@ -163,10 +166,10 @@ class Mosaic(Op):
         places = arguments.between(self.center, u[:, :2]) * self.canvas
         return {"point": places.astype(np.int32), "apply": (u[:, 2] < self.p).astype(np.int32)}
 
-    def mover(
+    def _mover(
         self, image: str, annotations: Sequence[Field], spec: Spec, changed: Collection[str]
     ) -> Op:
-        """See ``Op``."""
+        """Return the op that joins the marked fields beside the images."""
         names = [field.name for field in annotations]
         box_names = [field.name for field in annotations if field.holds_boxes]
         names += [
@@ -175,12 +178,12 @@ class Mosaic(Op):
         is_first = tuple(name for name in box_names if name not in changed)
         return JoinObjects(self, image, is_first, on=tuple(names))
 
-    def pieces(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> Iterator[list[Piece]]:
+    def pieces(self, draw: Draw, sizes: NDArray[np.integer[Any]]) -> Iterator[list[MosaicPiece]]:
         """Give the images of each mosaic of a batch, see `tabulate`."""
         for is_mosaic, rows, begins in zip(draw["apply"], *self.tabulate(draw, sizes), strict=True):
             count = GROUP if is_mosaic else 1
             yield [
-                Piece(row, *begin)
+                MosaicPiece(row, *begin)
                 for row, begin in zip(rows[:count].tolist(), begins.tolist(), strict=False)
             ]
 
@@ -211,7 +214,7 @@ class Mosaic(Op):
         return rows, np.where(is_mosaic[..., None], begins, middle)
 
     @device.waits
-    def array_fields(
+    def _join_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the mosaics; see ``Op``."""
@@ -246,7 +249,7 @@ class Mosaic(Op):
         table["top"], table["left"] = lows[..., 0], lows[..., 1]
         table["bottom"], table["right"] = highs[..., 0], highs[..., 1]
         for name, numbers in zip(
-            ("address", "down", "across", "deep"), walk.places(x), strict=False
+            ("address", "down", "across", "deep"), walk.strides_of(x), strict=False
         ):
             table[name] = np.broadcast_to(numbers, len(x))[rows]
         # Where row 0 and column 0 of the result would lie in the image, maybe before its first
@@ -270,7 +273,7 @@ class Mosaic(Op):
 
 
 def _overlap(
-    piece: Piece, size: Any, canvas: tuple[int, int]
+    piece: MosaicPiece, size: Any, canvas: tuple[int, int]
 ) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
     """Return which rows and columns of an image lie in the result, and where they lie there."""
     inside, outside = [], []
@@ -294,8 +297,11 @@ class JoinObjects(Follower):
 
     is_first: tuple[str, ...] = ()
 
-    mixes: ClassVar[bool] = True
-    group: ClassVar[int] = GROUP
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It joins the rows of several records."""
+        return replace(super().traits, joint=Joint(self._join_fields), mixes=Mixes(GROUP))
 
     @property
     def mosaic(self) -> Mosaic:
@@ -303,11 +309,6 @@ class JoinObjects(Follower):
         if not isinstance(self.op, Mosaic):
             raise TypeError(f"{self.op} is no Mosaic")
         return self.op
-
-    @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
 
     def spec_after(self, spec: Spec) -> Spec:
         """Masks of objects get the size of the result; narrow integers of places become wider; the
@@ -327,7 +328,7 @@ class JoinObjects(Follower):
                 changes.append(field.with_(dtype=boxes.moved_dtype(field.dtype)))
         return spec.replacing(*changes)
 
-    def array_fields(
+    def _join_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the rows of each mosaic; see ``Op``."""
@@ -339,7 +340,7 @@ class JoinObjects(Follower):
         return dict(result)
 
     def _piece(
-        self, piece: Piece, fields: dict[str, Any], draw: Draw, after: Spec
+        self, piece: MosaicPiece, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, NDArray[Any]]:
         """Return the rows of one image that stay in a mosaic."""
         size, canvas = draw[BEFORE][piece.row], np.array(self.mosaic.canvas, np.int32)
@@ -390,7 +391,7 @@ class JoinObjects(Follower):
         return rows | {name: rows[name][is_left] for name, is_left in stays.items()}
 
     def _masks(
-        self, piece: Piece, name: str, masks: NDArray[Any], size: NDArray[np.int32]
+        self, piece: MosaicPiece, name: str, masks: NDArray[Any], size: NDArray[np.int32]
     ) -> NDArray[Any]:
         """Return masks of objects, ``[number, height, width]``, as they lie in the result."""
         follow.check_mask_size(name, masks, size, row=piece.row)

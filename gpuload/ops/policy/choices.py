@@ -26,19 +26,91 @@ from gpuload import device
 from gpuload.errors import RowError, SpecError
 from gpuload.kernels import edits, edits_cuda, pixels
 from gpuload.kernels.edits import Edits
-from gpuload.ops import arguments
-from gpuload.ops.base import PARTNER, VARYING, Boxes, Draw, Op, Points, RowForm, Sizes
+from gpuload.ops import arguments, follow
+from gpuload.ops.base import (
+    PARTNER,
+    VARYING,
+    Draw,
+    Op,
+    RowForm,
+    Sizes,
+    calls_python,
+    keeps_size,
+    stays_on_host,
+)
 from gpuload.ops.bounds import EXACT, Bound, join_bounds, loosen_bound, stated_bound
+from gpuload.ops.forms import EditForm, Forms
+from gpuload.ops.traits import Arithmetic, Execution, Geometric, Joint, Mixes, Move, Traits, once
 from gpuload.spec import MASK, Field, Spec
 
 Way = tuple[Op, ...]  # ops that are applied one after the other
 Rows = NDArray[np.int64]
 CHOICE, ORDER = "choice", "order"  # in the draw
+BYTES = Field("image", np.dtype(np.uint8), (None, None, None), axes="HWC")
 
 
 @dataclass(frozen=True)
 class _Nest(Op):
     """An op made of other ops. The draw of op number ``n`` is under ``"n.name"``."""
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """From the traits of its ops."""
+        traits = [op.traits for op in self.inner]
+        moving = [part.geometric for part in traits if part.geometric is not None]
+        geometric = None
+        if moving:
+            geometric = Geometric(masks=self._including)
+            if all(part.points is not None for part in moving):
+                geometric = Geometric(
+                    points=self._mover(Geometric.move_points),
+                    keypoints=self._mover(Geometric.move_keypoints),
+                    boxes=self._mover(Geometric.move_boxes),
+                    masks=self._including,
+                )
+        is_joint = any(part.joint is not None for part in traits)
+        return Traits(
+            arithmetic=Arithmetic(
+                any_size=all(part.arithmetic.any_size for part in traits),
+                takes_parts=any(part.arithmetic.takes_parts for part in traits),
+            ),
+            execution=Execution(
+                needs_numpy=any(part.execution.needs_numpy for part in traits),
+                stays_on_host=self._stays_on_host,
+                calls_python=any(map(calls_python, self.inner)),
+                has_dali_form=False,
+            ),
+            geometric=geometric,
+            joint=Joint(self._make_fields) if is_joint else None,
+            mixes=Mixes() if any(part.mixes is not None for part in traits) else None,
+            ways=self.ways,
+            bounds=self._bounds(),
+            advice=None if is_joint else self._advice,
+        )
+
+    def _bounds(self) -> dict[str, Bound]:
+        """Return the bounds of all ops, whichever are applied."""
+        stated = [op.traits.bounds for op in self.inner]
+        bounds = dict.fromkeys((party for of_op in stated for party in of_op), EXACT)
+        for of_op in stated:
+            for party, bound in bounds.items():
+                bounds[party] = join_bounds(loosen_bound(bound), stated_bound(of_op, party))
+        return bounds
+
+    def forms(self, field: Field) -> Forms:
+        """Edits, and a form for single records, where its ops have these."""
+        return Forms(edits=self._edits, row=self._row_form(field))
+
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of images, see ``Forms.edits``."""
+        raise NotImplementedError
+
+    @property
+    @once
+    def _edit_forms(self) -> list[EditForm]:
+        """The edits of each op: those of bytes, of whatever image."""
+        return [op.forms(BYTES).edits for op in self.inner]
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -54,25 +126,9 @@ class _Nest(Op):
         """Return this op with other ops in the places of those that it is made of."""
         raise NotImplementedError
 
-    # Properties, from those of its ops
-
-    @property
-    def bounds(self) -> dict[str, Bound]:  # type: ignore[override]  # a constant of other ops
-        """See ``Op``: of all of them, whichever are applied."""
-        bounds = dict.fromkeys((party for op in self.inner for party in op.bounds), EXACT)
-        for op in self.inner:
-            for party, bound in bounds.items():
-                bounds[party] = join_bounds(loosen_bound(bound), stated_bound(op.bounds, party))
-        return bounds
-
-    @property
-    def any_size(self) -> bool:  # type: ignore[override]  # a constant of other ops
-        """See ``Op``."""
-        return all(op.any_size for op in self.inner)
-
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]
-        """See ``Op``."""
+        """How many numbers the choice needs, and all ops."""
         return self._num_own + sum(op.num_uniforms for op in self.inner)
 
     @property
@@ -80,73 +136,34 @@ class _Nest(Op):
         """How many uniform numbers the choice itself needs."""
         return 1
 
-    @property
-    def moves_pixels(self) -> bool:  # type: ignore[override]
-        """See ``Op``."""
-        return any(op.moves_pixels for op in self.inner)
-
-    @property
-    def takes_parts(self) -> bool:
-        """See ``Op``."""
-        return any(op.takes_parts for op in self.inner)
-
-    @property
-    def moves_points(self) -> bool:
-        """See ``Op``."""
-        return self.moves_pixels and all(op.moves_points for op in self.inner if op.moves_pixels)
-
-    @property
-    def needs_numpy(self) -> bool:  # type: ignore[override]
-        """See ``Op``."""
-        return any(op.needs_numpy for op in self.inner)
-
-    @property
-    def calls_python(self) -> bool:
-        """See ``Op``."""
-        return any(op.calls_python for op in self.inner)
-
-    @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return any(op.joint for op in self.inner)
-
-    @property
-    def mixes(self) -> bool:  # type: ignore[override]
-        """See ``Op``."""
-        return any(op.mixes for op in self.inner)
-
-    @property
-    def has_dali_form(self) -> bool:
-        """See ``Op``."""
-        return False
-
-    def stays_on_host(self, before: Spec) -> bool:
-        """See ``Op``."""
-        return any(op.stays_on_host(before) for op in self.inner)
+    def _stays_on_host(self, before: Spec) -> bool:
+        """Return True if one of its ops has no form but that for NumPy."""
+        return any(stays_on_host(op, before) for op in self.inner)
 
     def of(self, name: str, after: Field | None = None) -> Op:
         """Return the op with its ops as they act on one field: on a mask those alone that move
         pixels."""
-        if self.joint:
+        if self.traits.joint:
             return self
         return self.with_inner(lambda op: _inner_of(op, name, after))
 
-    def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
-        """See ``Op``."""
+    def _including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
+        """Return the op acting on masks, too; those of its ops that move pixels do."""
 
         def include(op: Op) -> Op:
-            if op.moves_pixels:
-                return replace(op.including(masks, targets), on=None)
+            if op.traits.geometric:
+                return replace(follow.including(op, masks, targets), on=None)
             return op
 
         return replace(self.with_inner(include), on=(*targets, *masks))
 
-    def advice(self, field: Field) -> str | None:
+    def _advice(self, field: Field) -> str | None:
         """The first advice of one of its ops, on the field as that op gets it."""
-        for way in () if self.joint else self.ways:
+        for way in self.ways:
             before = field
             for op in way:
-                line = op.advice(before)
+                advice = op.traits.advice
+                line = None if advice is None else advice(before)
                 if line is not None:
                     return line
                 before = op.field_after(before)
@@ -154,7 +171,7 @@ class _Nest(Op):
 
     def targets(self, spec: Spec) -> tuple[str, ...]:
         """Return the fields that its ops act on, unless ``on`` says it."""
-        first = next((op for op in self.inner if op.joint), None)
+        first = next((op for op in self.inner if op.traits.joint), None)
         if first is None or self.on is not None:
             return super().targets(spec)
         return first.targets(spec)
@@ -162,7 +179,7 @@ class _Nest(Op):
     def spec_after(self, spec: Spec) -> Spec:
         """The field behind each of the ways, which must be the same."""
         self._check_ops()
-        if not self.joint:
+        if not self.traits.joint:
             return super().spec_after(spec)
         names = self.targets(spec)
         after = self._agree([_through(way, spec, names) for way in self.ways], names)
@@ -186,21 +203,27 @@ class _Nest(Op):
     def _check_ops(self) -> None:
         """Raise ``SpecError`` for an op that cannot be in such a list."""
         for op in self.inner:
-            joins_records = op.mixes and op.group > 2
-            if op.codec or op.checks or op.needs_dali or joins_records:
-                if op.needs_dali:
+            group = op.traits.mixes.group if op.traits.mixes else 1
+            joins_records = group > 2
+            if (
+                op.traits.codec
+                or op.traits.check
+                or op.traits.execution.needs_dali
+                or joins_records
+            ):
+                if op.traits.execution.needs_dali:
                     reason = "DALI alone runs it"
                 else:
                     reason = "it is for all records"
                 if joins_records:
-                    reason = f"it takes {op.group} records, and has p= for some of them"
+                    reason = f"it takes {group} records, and has p= for some of them"
                 raise SpecError(
                     f"{type(self).__name__} of {op}",
                     cause=f"{reason}, and this is a choice for each record",
                     remedy=f"put {type(op).__name__} before {type(self).__name__}",
                 )
 
-        if self.mixes and not all(op.mixes for op in self.inner):
+        if self.traits.mixes and not all(op.traits.mixes for op in self.inner):
             raise SpecError(
                 f"{self}",
                 cause="ops that mix two records have one draw for both, and the others have one for each",
@@ -271,7 +294,7 @@ class _Nest(Op):
         raise NotImplementedError
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
-        """See ``Op``."""
+        """Return the images' sizes behind the ops that are drawn for them."""
         after = size.copy()
         for numbers, rows in self._passes(draw):
             for number in numbers:
@@ -299,7 +322,7 @@ class _Nest(Op):
         """The same for a batch: each op once for all records that it is applied to; on a GPU as
         edits, if they are."""
         result = edits_cuda.edit_batch(
-            xp, x, lambda size, channels: self.edit_form(draw, size, channels)
+            xp, x, lambda size, channels: self._edits(draw, size, channels)
         )
         if result is None and not isinstance(x, VARYING):
             if pixels.reads(xp, x):
@@ -360,11 +383,11 @@ class _Nest(Op):
         return x
 
     @device.waits
-    def array_fields(
+    def _make_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """The same for ops that are joint."""
-        if self.mixes and device.compiles(xp):
+        if self.traits.mixes and device.compiles(xp):
             return self._mix(xp, fields, draw, after)
         device.settle()
         fields = dict(fields)
@@ -373,9 +396,8 @@ class _Nest(Op):
                 op, draw_rows = self.inner[number], self.of_op(number, draw)
                 draw_rows = {name: values[rows] for name, values in draw_rows.items()}
                 take = _indices(xp, rows)
-                parts = op.array_fields(
-                    xp, {name: values[take] for name, values in fields.items()}, draw_rows, after
-                )
+                rows_of_fields = {name: values[take] for name, values in fields.items()}
+                parts = _joint(op).array_fields(xp, rows_of_fields, draw_rows, after)
                 fields |= {
                     name: _replace_rows(xp, fields[name], rows, part)
                     for name, part in parts.items()
@@ -391,35 +413,25 @@ class _Nest(Op):
             is_drawn = np.zeros(len(draw[PARTNER]), np.int32)
             is_drawn[rows] = 1
             for number in numbers if rows.size else ():
-                op, op_draw = self.inner[number], self.of_op(number, draw)
-                device.begin(op.array_fields)
-                fields = {
-                    **fields,
-                    **op.array_fields(
-                        xp, fields, op_draw | {PARTNER: draw[PARTNER] * is_drawn}, after
-                    ),
-                }
+                make_fields = _joint(self.inner[number]).array_fields
+                op_draw = self.of_op(number, draw) | {PARTNER: draw[PARTNER] * is_drawn}
+                device.begin(make_fields)
+                fields = {**fields, **make_fields(xp, fields, op_draw, after)}
         return fields
 
-    def row_form(self, field: Field) -> RowForm | None:
+    def _row_form(self, field: Field) -> RowForm | None:
         """The compiled form of the op that was chosen, where each way is one op and some of them
         have one."""
-        after = [op.field_after(field) for op in self.inner]
-        forms = [op.row_form(field) for op in self.inner]
         is_single = all(len(way) <= 1 for way in self.ways)
-        if (
-            not any(forms)
-            or not is_single
-            or not all(end.uniform and field.uniform for end in after)
-        ):
+        if not field.uniform or not is_single:
+            return None
+        forms = [op.forms(field).row for op in self.inner]
+        if not any(forms) or not all(op.field_after(field).uniform for op in self.inner):
             return None
 
         def write(x: NDArray[Any], draw: Draw, out: NDArray[Any]) -> None:
             numbers = self.plan(draw)
-            if numbers:
-                form = forms[numbers[0]]
-            else:
-                form = None
+            form = forms[numbers[0]] if numbers else None
             if form is None:
                 np.copyto(out, self.array(np, x, draw))
             else:
@@ -427,32 +439,26 @@ class _Nest(Op):
 
         return write
 
-    # Boxes and points
+    def _mover(self, method: Callable[..., NDArray[np.float64]]) -> Move:
+        """Return how points, keypoints or boxes of an image go: as the ops drawn for it move them.
 
-    def move_points(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
-        """See ``Op``."""
-        return self._move("move_points", points, draw, size)
+        Args:
+            method: of ``Geometric``, ``Geometric.move_boxes`` say.
+        """
+        movers = [op.traits.geometric for op in self.inner]
 
-    def move_keypoints(self, points: Points, draw: Draw, size: NDArray[np.int32]) -> Points:
-        """See ``Op``."""
-        return self._move("move_keypoints", points, draw, size)
+        def move(
+            places: NDArray[np.float64], draw: Draw, size: NDArray[np.int32]
+        ) -> NDArray[np.float64]:
+            for number in self.plan(draw):
+                op, draw_rows = self.inner[number], self.of_op(number, draw)
+                if movers[number] is not None:
+                    places = method(movers[number], places, draw_rows, size)
+                one_row = {name: np.asarray(values)[None] for name, values in draw_rows.items()}
+                size = op.size_after(size[None], one_row)[0]
+            return places
 
-    def move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
-        """See ``Op``."""
-        return self._move("move_boxes", corners, draw, size)
-
-    def _move(
-        self, method: str, places: NDArray[np.float64], draw: Draw, size: NDArray[np.int32]
-    ) -> NDArray[np.float64]:
-        for number in self.plan(draw):
-            op, draw_rows = self.inner[number], self.of_op(number, draw)
-            if op.moves_pixels:
-                move: Callable[..., NDArray[np.float64]] = getattr(op, method)
-                places = move(places, draw_rows, size)
-            size = op.size_after(
-                size[None], {name: np.asarray(values)[None] for name, values in draw_rows.items()}
-            )[0]
-        return places
+        return move
 
 
 class _Still(Op):
@@ -495,20 +501,20 @@ class _Choice(_Nest):
         return draw
 
     def plan(self, draw: Draw) -> Sequence[int]:
-        """See ``_Nest``."""
+        """Return the numbers of the ops that are applied to one record, in order."""
         begins = list(accumulate(map(len, self.ways), initial=0))
         choice = int(draw[CHOICE])
         return range(begins[choice], begins[choice + 1])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: the edits of all ways, of which an image has those of its own."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of all ways, of which an image has those of its own."""
         parts = []
         for numbers, rows in self._passes(draw):
             for number in numbers:
                 draw_rows = {
                     name: values[rows] for name, values in self.of_op(number, draw).items()
                 }
-                part = self.inner[number].edit_form(draw_rows, size[rows], channels)
+                part = self._edit_forms[number](draw_rows, size[rows], channels)
                 if part is None:
                     return None
                 parts.append(edits.spread(part, rows, len(size)))
@@ -588,7 +594,7 @@ class OneOf(_Choice):
         return tuple((entry,) if isinstance(entry, Op) else tuple(entry) for entry in self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> OneOf:
-        """See ``_Nest``."""
+        """Return this op with other ops in the places of those that it is made of."""
         ops = [
             change(entry) if isinstance(entry, Op) else tuple(map(change, entry))
             for entry in self.ops
@@ -596,7 +602,7 @@ class OneOf(_Choice):
         return replace(self, ops=tuple(ops))
 
     def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
-        """See ``_Choice``."""
+        """Return the number of a list for each uniform number, int32 ``[N]``."""
         weights = np.asarray(self.weights or (1.0,) * len(self.ops))
         # Without the last end: rounding could put it below a number that is nearly 1, and there
         # would be a choice too many.
@@ -636,11 +642,11 @@ class Sometimes(_Choice):
         return (), tuple(self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> Sometimes:
-        """See ``_Nest``."""
+        """Return this op with other ops in the places of those that it is made of."""
         return replace(self, ops=tuple(map(change, self.ops)))
 
     def choose(self, u: NDArray[np.float64]) -> NDArray[np.int32]:
-        """See ``_Choice``."""
+        """Return the number of a list for each uniform number, int32 ``[N]``."""
         return (u < self.p).astype(np.int32)
 
 
@@ -666,6 +672,10 @@ class Shuffle(_Nest):
         super().__post_init__()
         arguments.keep(self, ops=_checked_ops(self, self.ops))
 
+    def forms(self, field: Field) -> Forms:
+        """Edits, where its ops are edits."""
+        return Forms(edits=self._edits)
+
     @property
     def ways(self) -> tuple[Way, ...]:
         """Each op by itself: they are checked one by one."""
@@ -676,14 +686,14 @@ class Shuffle(_Nest):
         return len(self.ops)
 
     def with_inner(self, change: Callable[[Op], Op]) -> Shuffle:
-        """See ``_Nest``."""
+        """Return this op with other ops in the places of those that it is made of."""
         return replace(self, ops=tuple(map(change, self.ops)))
 
     def field_after(self, field: Field) -> Field:
         """The field does not change."""
         for op in self.ops:
             after = _inner_of(op, field.name, field).field_after(field)
-            if _form(after) != _form(field) or (not field.uniform and not op.keeps_size):
+            if _form(after) != _form(field) or (not field.uniform and not keeps_size(op)):
                 raise SpecError(
                     f"{self}: field {field} becomes {after} by {op}",
                     cause="in another order an op would get another dtype or size",
@@ -702,22 +712,18 @@ class Shuffle(_Nest):
         return draw
 
     def plan(self, draw: Draw) -> Sequence[int]:
-        """See ``_Nest``."""
+        """Return the numbers of the ops that are applied to one record, in order."""
         return [int(number) for number in draw[ORDER]]
 
     def size_after(self, size: Sizes, draw: Draw) -> Sizes:
         """The sizes stay."""
         return size
 
-    def row_form(self, field: Field) -> RowForm | None:
-        """There is none."""
-        return None
-
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: the edits of all ops, in the order of each image."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return the edits of all ops, in the order of each image."""
         parts = [
-            op.edit_form(self.of_op(number, draw), size, channels)
-            for number, op in enumerate(self.ops)
+            edits_of(self.of_op(number, draw), size, channels)
+            for number, edits_of in enumerate(self._edit_forms)
         ]
         known_parts = [part for part in parts if part is not None]
         if len(known_parts) == len(parts):
@@ -766,7 +772,7 @@ def _checked_ops(op: Op, ops: Any) -> Way:
 def _through(way: Way, spec: Spec, names: tuple[str, ...]) -> Spec:
     """Return the spec behind ops that act on some fields."""
     for op in way:
-        if op.joint:
+        if op.traits.joint:
             spec = replace(op, on=names if len(names) > 1 else names[0]).spec_after(spec)
         else:
             spec = spec.replacing(
@@ -778,11 +784,19 @@ def _through(way: Way, spec: Spec, names: tuple[str, ...]) -> Spec:
 def _inner_of(op: Op, name: str, field: Field | None) -> Op:
     """Return one of several ops as it acts on one field: on a mask not at all, unless it moves
     pixels."""
-    if field is not None and field.kind == MASK and not op.moves_pixels:
+    if field is not None and field.kind == MASK and not op.traits.geometric:
         return _Still()
     if isinstance(op, _Nest):
         return op.of(name, field)
     return op.of(name)
+
+
+def _joint(op: Op) -> Joint:
+    """Return how an op that is joint makes its fields."""
+    joint = op.traits.joint
+    if joint is None:
+        raise RuntimeError(f"{op} stands beside an op that makes several fields together")
+    return joint
 
 
 def _form(field: Field) -> tuple[Any, ...]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -43,6 +43,8 @@ from gpuload.kernels.edits import Edits
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op, Sizes
 from gpuload.ops.colour.adjust import RGB_OR_GRAY
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Geometric, Traits, once
 from gpuload.spec import Field
 
 Levels = NDArray[np.float32]
@@ -76,7 +78,15 @@ class _Policy(Op):
     interpolation: str = field(default="nearest", kw_only=True)
     fill: float | tuple[float, ...] = field(default=0.0, kw_only=True)
 
-    moves_pixels: ClassVar[bool] = True
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It moves pixels, and does not say where points go."""
+        return Traits(geometric=Geometric(masks=self._refuse_masks))
+
+    def forms(self, field: Field) -> Forms:
+        """It is edits."""
+        return Forms(edits=self._edits)
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
@@ -90,7 +100,7 @@ class _Policy(Op):
             )
         return field.with_(shape=shape, axes="HWC")
 
-    def including(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
+    def _refuse_masks(self, masks: tuple[str, ...], targets: tuple[str, ...]) -> Op:
         """Refuse masks: the operations change colours, too, and the labels of a mask are no
         colours; as in torchvision.
 
@@ -136,14 +146,14 @@ class _Policy(Op):
         """The same for a batch, on a GPU as edits: the first operations of all images together,
         then the second."""
         result = edits_cuda.edit_batch(
-            xp, x, lambda size, channels: self.edit_form(draw, size, channels)
+            xp, x, lambda size, channels: self._edits(draw, size, channels)
         )
         if result is None:
             return super().array_batch(xp, x, draw)
         return result
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: an edit for each operation."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return an edit for each operation."""
         return self.operations_as_edits(draw, size, channels)
 
     def operations_as_edits(self, draw: Draw, size: Sizes, channels: int) -> Edits:
@@ -222,8 +232,13 @@ class _Torchvision(_Policy):
         arguments.keep(self, fill=_checked_fill(self, self.fill))
 
     @property
-    def meaning(self) -> int:
-        """See ``Op``: 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
+    @once
+    def traits(self) -> Traits:
+        """Saved states hold which thresholds of Solarize they mean."""
+        return replace(super().traits, meaning=self._meaning())
+
+    def _meaning(self) -> int:
+        """Return 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
         levels = self._solarize_levels().astype(np.float64)
         thresholds = values_of(self.rule("Solarize"), levels, np.zeros((levels.size, 2), np.int32))
         if (thresholds == np.ceil(255.0 * levels)).all():
@@ -235,7 +250,7 @@ class _Torchvision(_Policy):
         raise NotImplementedError
 
     def rule(self, name: str) -> LevelRule:
-        """See ``_Policy``."""
+        """Return how a level becomes the number of an operation."""
         if name in ("TranslateX", "TranslateY"):
             # The matrix leads from the result to the image: an image that moves right is read
             # further left.
@@ -428,7 +443,7 @@ class _Timm(_Policy):
         return True
 
     def rule(self, name: str) -> LevelRule:
-        """See ``_Policy``."""
+        """Return how a level becomes the number of an operation."""
         if name in TIMM_RULES:
             return TIMM_RULES[name]
         if name in SIGNED and self.increases:
@@ -448,7 +463,7 @@ class _Timm(_Policy):
         return LevelRule("addend")
 
     def filter_of(self, by_cubic: int) -> str:
-        """See ``_Policy``."""
+        """Return the interpolation of an operation; ``by_cubic`` is drawn for it."""
         if by_cubic:
             return "cubic"
         if self.interpolation == "random":
@@ -622,7 +637,7 @@ class TimmAugment(_Timm):
         return {"op": number, "level": level.astype(np.float32), "cubic": self.by_cubic(cubic)}
 
     def rule(self, name: str) -> LevelRule:
-        """See ``_Policy``."""
+        """Return how a level becomes the number of an operation."""
         if self._policy and name == "GaussianBlur":
             return LevelRule("level")
         if self._policy and name == "Posterize":  # of which timm has three forms
@@ -631,7 +646,7 @@ class TimmAugment(_Timm):
 
     @property
     def increases(self) -> bool:
-        """See ``_Timm``."""
+        """Return True if the strength of an operation grows with its level."""
         return not self._policy and (
             bool(self._parts["inc"]) or self._choices is not TIMM_OPERATIONS
         )
@@ -720,8 +735,8 @@ class AugMix(_Timm):
             total = total + super().array(xp, x, steps).astype(xp.float32) * weight
         return colour_pillow.blend(xp, x, total.clip(0, 255).astype(xp.uint8), draw["share"])
 
-    def edit_form(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """See ``Op``: one edit, with those of the chains in it."""
+    def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
+        """Return one edit, with those of the chains in it."""
         count, chains, depth = draw["op"].shape
         steps = {
             name: draw[name].reshape(count, chains * depth) for name in ("op", "level", "cubic")
@@ -829,7 +844,7 @@ def operate(
 
 
 def _code(name: str) -> int:
-    return CODES.get(name, edits.PIL_AFFINE)
+    return edits.code(EDITS.get(name, "PIL_AFFINE"))
 
 
 @lru_cache(maxsize=1024)
@@ -851,11 +866,11 @@ PLACES = {
     "SolarizeAdd": 2, "Invert": 3,
 }  # fmt: skip
 NO_CUBIC: Array = np.empty((0, 0), np.int32)
-CODES = {
-    "Identity": edits.SKIP, "Brightness": edits.BRIGHTNESS, "Color": edits.PIL_SATURATION,
-    "Desaturate": edits.PIL_SATURATION,
-    "Contrast": edits.PIL_CONTRAST, "Sharpness": edits.PIL_SHARPNESS, "AutoContrast": edits.PIL_AUTOCONTRAST,
-    "Equalize": edits.EQUALIZE, "GaussianBlur": edits.PIL_BLUR, **dict.fromkeys(TABLES, edits.TABLE),
+EDITS = {
+    "Identity": "SKIP", "Brightness": "BRIGHTNESS", "Color": "PIL_SATURATION",
+    "Desaturate": "PIL_SATURATION", "Contrast": "PIL_CONTRAST", "Sharpness": "PIL_SHARPNESS",
+    "AutoContrast": "PIL_AUTOCONTRAST", "Equalize": "EQUALIZE", "GaussianBlur": "PIL_BLUR",
+    **dict.fromkeys(TABLES, "TABLE"),
 }  # fmt: skip
 FACTORS: dict[str, Callable[[ModuleType, Any, Any], Any]] = {
     "Brightness": colour_pillow.brightness, "Color": colour_pillow.saturation, "Contrast": colour_pillow.contrast,

@@ -16,12 +16,13 @@ import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from gpuload import device
 from gpuload.errors import SpecError
 from gpuload.ops import arguments
 from gpuload.ops.base import Draw, Op
+from gpuload.ops.traits import Arithmetic, Joint, Traits, once
 from gpuload.spec import Spec
 
 
@@ -46,8 +47,6 @@ class Copy(Op):
     on: str | tuple[str, ...] | None = None
     to: str | tuple[str, ...] = field(kw_only=True)
 
-    any_size: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.on is None or isinstance(self.on, str)):
@@ -62,9 +61,13 @@ class Copy(Op):
         arguments.keep(self, to=(names,) if isinstance(names, str) else names)
 
     @property
-    def joint(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It makes copies of one field."""
+        return Traits(
+            arithmetic=Arithmetic(any_size=True),
+            joint=Joint(self._copy, self._copy_nodes, copies=tuple(self.to)),
+        )
 
     def spec_after(self, spec: Spec) -> Spec:
         """The new fields behind those that there are."""
@@ -78,20 +81,16 @@ class Copy(Op):
                 )
         return spec.including(*(spec[name].with_(name=new) for new in self.to))
 
-    def original(self, name: str, targets: Sequence[str]) -> str:
-        """See ``Op``."""
-        return targets[0] if name in self.to else name
-
     @device.waits
-    def array_fields(
+    def _copy(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the same values under the new names."""
         (values,) = fields.values()
         return dict.fromkeys(self.to, values)
 
-    def lower_fields(
-        self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, *, after: Spec
+    def _copy_nodes(
+        self, dali: ModuleType, nodes: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """The same node under the new names."""
         (node,) = nodes.values()

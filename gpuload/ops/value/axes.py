@@ -12,6 +12,7 @@ from gpuload.errors import SpecError
 from gpuload.kernels.walk import Walk
 from gpuload.ops import arguments, images
 from gpuload.ops.base import VARYING, Draw, Op
+from gpuload.ops.forms import Forms
 from gpuload.spec import MOST_CHANNELS, Field
 
 ORDERS = {"HWC": (1, 2, 0), "CHW": (2, 0, 1)}  # to each from the other
@@ -118,6 +119,10 @@ class Transpose(Op):
             )
         arguments.keep(self, axes=axes)
 
+    def forms(self, field: Field) -> Forms:
+        """It is a part of a walk."""
+        return Forms(fold=self._fold)
+
     @property
     def order(self) -> tuple[int, ...]:
         """The old axis numbers in their new order."""
@@ -186,7 +191,7 @@ class Transpose(Op):
         x = dali.fn.reshape(x, layout="")
         return dali.fn.transpose(x, perm=list(self.order), transpose_layout=False, **layout)
 
-    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+    def _fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's way of writing."""
         if isinstance(self.axes, str) and self.axes != walk.out_axes:
             return walk.with_(out_axes=self.axes)

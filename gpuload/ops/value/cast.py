@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from gpuload.kernels.tables import ALMOST_HALF
 from gpuload.kernels.walk import VARYING, Walk
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Arithmetic, Execution, Traits, once
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
 
@@ -115,8 +117,6 @@ class Cast(Op):
     dtype: str
     unit: str | None = field(default=None, kw_only=True)
 
-    elementwise: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if arguments.is_bfloat16(self.dtype):
@@ -128,8 +128,21 @@ class Cast(Op):
                 self, "unit", self.unit, f"one of {list(UNITS)}", "write 's' for seconds, say"
             )
 
-    def stays_on_host(self, before: Spec) -> bool:
-        """See ``Op``: True for bfloat16, and for dates."""
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It changes each element by itself."""
+        return Traits(
+            arithmetic=Arithmetic(elementwise=True),
+            execution=Execution(stays_on_host=self._stays_on_host),
+        )
+
+    def forms(self, field: Field) -> Forms:
+        """It is the end of a walk."""
+        return Forms(fold=self._fold)
+
+    def _stays_on_host(self, before: Spec) -> bool:
+        """Return True for bfloat16, and for dates."""
         are_on_host = (
             arguments.is_bfloat16(field.dtype) or field.dtype.kind in TIMES for field in before
         )
@@ -314,7 +327,7 @@ class Cast(Op):
             return images.to_float16(dali, dali.fn.cast(x, dtype=types.FLOAT), device)
         return dali.fn.cast(x, dtype=getattr(types, DALI_TYPES[self.dtype]))
 
-    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+    def _fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's last rounding: to float32 or float16, from uint8 or float32."""
         exact = walk.mean is None and walk.dtype == np.uint8
         folds = {

@@ -22,7 +22,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from gpuload.errors import DeviceError, SpecError
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Execution, Traits, once
 from gpuload.ops.value.cast import DALI_TYPES
 from gpuload.ops.value.numbers import Numbers
 from gpuload.spec import Field
@@ -81,8 +82,11 @@ class Dali(Op):
     out: Output | None = field(default=None, kw_only=True, hash=False)
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
-    needs_dali: ClassVar[bool] = True
-    any_size: ClassVar[bool] = True
+    @property
+    @once
+    def traits(self) -> Traits:
+        """DALI alone runs it."""
+        return Traits(arithmetic=Arithmetic(any_size=True), execution=Execution(needs_dali=True))
 
     def __init__(
         self, fn: str | Callable[..., Any], *, out: Output | None = None, on: str | tuple[str, ...] | None = None,
@@ -137,7 +141,7 @@ class Dali(Op):
 
     @property
     def num_uniforms(self) -> int:  # type: ignore[override]  # a constant of other ops
-        """See ``Op``."""
+        """How many uniform numbers the arguments that are drawn need for one record."""
         return sum(numbers.count for numbers in self._numbers.values())
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:

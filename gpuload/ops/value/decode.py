@@ -33,10 +33,10 @@ Region   Where a crop follows, only the region that it uses is decoded: equal to
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,8 @@ from gpuload.errors import DeviceError, MissingPackageError, SpecError
 from gpuload.images import decode, head, scans
 from gpuload.ops import arguments
 from gpuload.ops.base import HEADS, Draw, Op, RowError, Sizes
-from gpuload.ops.bounds import NVJPEG, Bound
+from gpuload.ops.bounds import NVJPEG
+from gpuload.ops.traits import Execution, FileCodec, Traits, once
 from gpuload.spec import Field
 
 LABELS, RGBA, FILE_NUMBERS = "LABELS", "RGBA", "ANY"
@@ -115,9 +116,6 @@ class Decode(Op):
     size: tuple[int, int] | None = field(default=None, kw_only=True)
     hw_decoder_load: float = field(default=0.0, kw_only=True)
 
-    codec: ClassVar[bool] = True
-    bounds: ClassVar[Mapping[str, Bound]] = {"dali on gpu": NVJPEG}
-
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.choice(self, "mode", self.mode, CHANNELS)
@@ -158,19 +156,20 @@ class Decode(Op):
                 raise arguments.refuse(self, name, value, f"at most {limit}")
 
     @property
-    def needs_numpy(self) -> bool:  # type: ignore[override]  # a constant of other ops
-        """See ``Op``: True for labels, for transparency, and for numbers that are not scaled."""
-        return self.mode in (LABELS, RGBA, FILE_NUMBERS)
-
-    @property
-    def takes_region(self) -> bool:
-        """See ``Op``: True where the size of the result is not fixed."""
-        return self.size is None
-
-    @property
-    def makes_bytes(self) -> bool:
-        """See ``Op``."""
-        return self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
+    @once
+    def traits(self) -> Traits:
+        """It decodes files: regions where images have any size, and some modes on NumPy alone."""
+        makes_bytes = self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
+        return Traits(
+            execution=Execution(needs_numpy=self.mode in (LABELS, RGBA, FILE_NUMBERS)),
+            codec=FileCodec(
+                self._check_heads,
+                covering=self._covering if self.size is None else None,
+                makes_bytes=makes_bytes,
+                is_upright=self.orient,
+            ),
+            bounds={"dali on gpu": NVJPEG},
+        )
 
     def field_after(self, field: Field) -> Field:
         """Encoded bytes become ``(None, None, channels)`` of the dtype, or of ``size``."""
@@ -188,12 +187,12 @@ class Decode(Op):
         shape = (*(self.size or (None, None)), num_channels)
         return field.with_(dtype=np.dtype(self.dtype), shape=shape, encoded=False, axes="HWC")
 
-    def covering(self, region: Draw, size: Sizes) -> Draw:
+    def _covering(self, region: Draw, size: Sizes) -> Draw:
         """Return regions that are not too small."""
         shape = np.maximum(region["shape"], np.minimum(size, LEAST_PIXELS)).astype(np.int32)
         return {"start": np.minimum(region["start"], size - shape).astype(np.int32), "shape": shape}
 
-    def check_heads(self, heads: NDArray[np.int32]) -> None:
+    def _check_heads(self, heads: NDArray[np.int32]) -> None:
         """Raise ``RowError`` for the first image that is beyond a limit, or of another size than
         ``size``."""
         pixels = heads[:, 0].astype(np.int64) * heads[:, 1]
@@ -275,7 +274,7 @@ class Decode(Op):
                     image_head = image_head
                 else:
                     image_head = head.without_turn(image_head)
-                self.check_heads(
+                self._check_heads(
                     np.array([(image_head.height, image_head.width, image_head.scans)], np.int32)
                 )
             words: dict[str, Any] = {"dtype": self.dtype, "strict": strict, "orient": self.orient}

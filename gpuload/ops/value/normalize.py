@@ -7,11 +7,10 @@ Formula  ``(float32(x) - float32(mean)) * (float32(1) / float32(std))``, each st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,9 @@ from gpuload.kernels import pixels
 from gpuload.kernels.walk import Walk
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op
-from gpuload.ops.bounds import NORMALIZING, Bound
+from gpuload.ops.bounds import NORMALIZING
+from gpuload.ops.forms import Forms
+from gpuload.ops.traits import Arithmetic, Execution, Traits, once
 from gpuload.spec import Field
 
 DTYPES = ("float32", "float16")
@@ -71,9 +72,6 @@ class Normalize(Op):
     std: float | tuple[float, ...]
     dtype: str = "float32"
 
-    elementwise: ClassVar[bool] = True
-    bounds: ClassVar[Mapping[str, Bound]] = {"gpu": NORMALIZING}
-
     def __post_init__(self) -> None:
         super().__post_init__()
         mean, std = (
@@ -90,6 +88,23 @@ class Normalize(Op):
                 self, "std", std, f"as many numbers as mean, {len(np.atleast_1d(mean))}"
             )
 
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It changes each channel by itself, and centers values with a mean other than 0."""
+        return Traits(
+            arithmetic=Arithmetic(
+                elementwise=True, centers=bool(np.any(np.asarray(self.mean) != 0))
+            ),
+            execution=Execution(lower_mirror=self._lower_mirror),
+            bounds={"gpu": NORMALIZING},
+            advice=self._advice,
+        )
+
+    def forms(self, field: Field) -> Forms:
+        """It is a part of a walk."""
+        return Forms(fold=self._fold)
+
     def field_after(self, field: Field) -> Field:
         """The dtype becomes ``dtype``."""
         images.numeric(self, field)
@@ -97,12 +112,7 @@ class Normalize(Op):
             self._check_channels(field)
         return field.with_(dtype=np.dtype(self.dtype))
 
-    @property
-    def centers(self) -> bool:
-        """See ``Op``: with a mean other than 0."""
-        return bool(np.any(np.asarray(self.mean) != 0))
-
-    def advice(self, field: Field) -> str | None:
+    def _advice(self, field: Field) -> str | None:
         """Warn of statistics for images from 0 to 1, as torchvision has them, beside images of
         whole numbers."""
         mean, std = (
@@ -147,7 +157,7 @@ class Normalize(Op):
         """``crop_mirror_normalize`` for images, arithmetic for other fields."""
         return self._lower(dali, x, field, device)
 
-    def lower_with_mirror(
+    def _lower_mirror(
         self,
         dali: ModuleType,
         x: Any,
@@ -182,7 +192,7 @@ class Normalize(Op):
             return images.to_float16(dali, result, device)
         return result
 
-    def fold(self, walk: Walk, draw: Draw) -> Walk | None:
+    def _fold(self, walk: Walk, draw: Draw) -> Walk | None:
         """The walk's last step, once."""
         if walk.mean is not None or walk.out_axes != "HWC" or walk.dtype == np.float16:
             return None

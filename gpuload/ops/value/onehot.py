@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from gpuload.kernels import pixels
 from gpuload.kernels.pixels import Pixels
 from gpuload.ops import arguments
 from gpuload.ops.base import VARYING, Draw, Op, RowError
+from gpuload.ops.traits import Arithmetic, Execution, Traits, ValueCheck, once
 from gpuload.ops.value.cast import DALI_TYPES
 from gpuload.spec import NUMBERS, Field, Spec
 
@@ -64,9 +65,6 @@ class OneHot(Op):
     dtype: str = "float32"
     smoothing: float = field(default=0.0, kw_only=True)
 
-    elementwise: ClassVar[bool] = True
-    checks: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         dtype = arguments.dtype_name(self, "dtype", self.dtype, DALI_TYPES)
@@ -84,6 +82,16 @@ class OneHot(Op):
         arguments.keep(self, smoothing=smoothing)
 
     @property
+    @once
+    def traits(self) -> Traits:
+        """It checks labels; DALI takes both numbers as float32."""
+        return Traits(
+            arithmetic=Arithmetic(elementwise=True),
+            execution=Execution(has_dali_form=self._is_as_dali),
+            check=ValueCheck(self._find_outside, self._error),
+        )
+
+    @property
     def levels(self) -> NDArray[Any]:
         """The values at the places of other classes, and at the label's; ``[2]`` of the dtype."""
         off = self.smoothing / self.num_classes
@@ -91,7 +99,7 @@ class OneHot(Op):
         return (exact.astype(np.float32) if self.dtype == "float16" else exact).astype(self.dtype)
 
     @property
-    def has_dali_form(self) -> bool:
+    def _is_as_dali(self) -> bool:
         """True but for smoothed float64: DALI takes both numbers as float32."""
         return not (self.smoothing and self.dtype == "float64")
 
@@ -135,7 +143,7 @@ class OneHot(Op):
         )
 
     @device.waits
-    def check(self, xp: ModuleType, x: Any) -> Any:
+    def _find_outside(self, xp: ModuleType, x: Any) -> Any:
         """Return the rows with a label that is no class."""
         is_list = isinstance(x, VARYING)
         if not is_list and x.ndim == 1:
@@ -151,7 +159,7 @@ class OneHot(Op):
             return xp.zeros(0, bool)
         return self._outside(xp, x).reshape(len(x), -1).any(axis=1)
 
-    def complaint(self, value: Any) -> RowError:
+    def _error(self, value: Any) -> RowError:
         """Return the error that says which label it is, and how many classes it needs."""
         wrong = int(value.max() if value.max() >= self.num_classes else value.min())
         reason = f"label {wrong} is not in 0 to {self.num_classes - 1}"
@@ -175,7 +183,7 @@ class OneHot(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return the vector of one label (or of an array of labels)."""
-        if device.compiles(xp) and self.has_dali_form:  # the kernel takes float32 as DALI does
+        if device.compiles(xp) and self._is_as_dali:  # the kernel takes float32 as DALI does
             labels, (off, on) = xp.asarray(x), np.asarray(self.levels, np.float32).tolist()
             vectors = xp.empty((*labels.shape, self.num_classes), self.dtype)
             device.elementwise(*VECTORS)(labels, self.num_classes, off, on, vectors)
@@ -188,7 +196,7 @@ class OneHot(Op):
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """The same for a batch, on a GPU by a kernel."""
-        if device.compiles(xp) and self.has_dali_form and not isinstance(x, VARYING):
+        if device.compiles(xp) and self._is_as_dali and not isinstance(x, VARYING):
             return self.array(xp, x, draw)
         return super().array_batch(xp, x, draw)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from gpuload.errors import SpecError
 from gpuload.kernels import pixels
 from gpuload.ops import arguments, images
 from gpuload.ops.base import Draw, Op, RowError
+from gpuload.ops.traits import Arithmetic, Traits, ValueCheck, once
 from gpuload.ragged import Ragged, dense, holds
 from gpuload.spec import Field
 
@@ -39,9 +40,6 @@ class PadTo(Op):
     value: Any = 0
     truncate: bool = False
 
-    takes_ragged: ClassVar[bool] = True
-    checks: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         super().__post_init__()
         arguments.keep(
@@ -54,6 +52,14 @@ class PadTo(Op):
             raise arguments.refuse(
                 self, "value", self.value, "a number, or a text", "write value=0, say"
             )
+
+    @property
+    @once
+    def traits(self) -> Traits:
+        """It checks lengths."""
+        return Traits(
+            arithmetic=Arithmetic(takes_ragged=True), check=ValueCheck(self._find_long, self._error)
+        )
 
     def field_after(self, field: Field) -> Field:
         """The first axis gets ``length`` elements."""
@@ -76,7 +82,7 @@ class PadTo(Op):
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one record, filled up."""
         if len(x) > self.length and not self.truncate:
-            raise self.complaint(x)
+            raise self._error(x)
         head = x[: self.length]
         result = xp.full((self.length, *x.shape[1:]), self.value, dtype=x.dtype)
         result[: len(head)] = head
@@ -89,7 +95,7 @@ class PadTo(Op):
             return super().array_batch(xp, x, draw)
         if not self.truncate and (x.lengths > self.length).any():
             row = int((x.lengths > self.length).argmax())
-            raise self.complaint(x[row]).shift_rows(row)
+            raise self._error(x[row]).shift_rows(row)
         payload = x.payload
         if device.compiles(xp) and payload.size and self.length and payload.flags.c_contiguous:
             # Each element is a row of an image to the kernel.
@@ -104,7 +110,7 @@ class PadTo(Op):
         return dense(xp, x, self.length, self.value)
 
     @device.waits
-    def check(self, xp: ModuleType, x: Any) -> Any:
+    def _find_long(self, xp: ModuleType, x: Any) -> Any:
         """Return which records are too long."""
         if isinstance(x, Ragged):
             lengths = x.lengths
@@ -112,7 +118,7 @@ class PadTo(Op):
             lengths = np.array([len(record) for record in x], np.int64)
         return (lengths > self.length) & (not self.truncate)
 
-    def complaint(self, value: Any) -> RowError:
+    def _error(self, value: Any) -> RowError:
         """Return the error for a record that is too long."""
         return RowError(
             0,

@@ -42,6 +42,7 @@ from gpuload.errors import FunctionError, SpecError
 from gpuload.ops import arguments
 from gpuload.ops.arguments import Output
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
+from gpuload.ops.traits import Arithmetic, Execution, Joint, Traits, once
 from gpuload.spec import TEXTS, Field, Spec
 
 WORDS = 4  # of 32 bits: the key of numpy.random.Philox
@@ -86,12 +87,21 @@ class Python(Op):
     on_device: bool = field(default=False, kw_only=True)
 
     num_uniforms: ClassVar[int] = WORDS
-    any_size: ClassVar[bool] = True
 
     @property
-    def calls_python(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """A function of the user runs on NumPy unless it takes arrays of CuPy, too."""
+        return Traits(
+            arithmetic=Arithmetic(any_size=True),
+            execution=Execution(
+                needs_numpy=not self.on_device,
+                stays_on_host=self._stays_on_host,
+                calls_python=True,
+            ),
+            joint=Joint(self._call_on_fields) if self._is_joint else None,
+            is_random=self.takes_rng,
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,24 +121,19 @@ class Python(Op):
                 self, "on_device", True, "False for a function that takes rng: CuPy's generators have other numbers",
                 "leave on_device out, or write an op whose draw() makes the numbers, see docs/own-op.md",
             )  # fmt: skip
-        if self.joint and by_name is None and self.out:
+        if self._is_joint and by_name is None and self.out:
             raise arguments.refuse(
                 self, "out", self.out, f"a dict from names to these, for the function gets the fields {self.on}",
                 f"write out={{{self._on[0]!r}: {self.out!r}}}",
             )  # fmt: skip
 
-    @property
-    def needs_numpy(self) -> bool:  # type: ignore[override]  # a constant of other ops
-        """True unless the function takes arrays of CuPy, too."""
-        return not self.on_device
-
-    def stays_on_host(self, before: Spec) -> bool:
+    def _stays_on_host(self, before: Spec) -> bool:
         """True also for text, which no array of CuPy holds."""
-        return self.needs_numpy or any(field.host_only for field in before)
+        return not self.on_device or any(field.host_only for field in before)
 
     @property
-    def joint(self) -> bool:
-        """See ``Op``."""
+    def _is_joint(self) -> bool:
+        """True if the function is called once with all fields."""
         return bool(arguments.outputs(self, self.out)) or (
             len(self._on) > 1 and self._num_required != 1
         )
@@ -165,7 +170,7 @@ class Python(Op):
     def spec_after(self, spec: Spec) -> Spec:
         """Return the fields after the op, as ``out`` declares them, or as the function returns them
         for zeros."""
-        if not self.joint:
+        if not self._is_joint:
             return super().spec_after(spec)
         before = [spec[name] for name in self.targets(spec)]
         for target in before:
@@ -205,7 +210,7 @@ class Python(Op):
 
     def of(self, name: str, after: Field | None = None) -> Python:
         """Return the op with all that the function must return for a field in ``out``."""
-        if after is None or self.joint:
+        if after is None or self._is_joint:
             return self
         if after.shape is None:
             shape = {}
@@ -222,11 +227,6 @@ class Python(Op):
     def takes_rng(self) -> bool:
         """True if the function has a parameter ``rng``."""
         return "rng" in self._parameters
-
-    @property
-    def is_random(self) -> bool:
-        """True if the function takes ``rng``."""
-        return self.takes_rng
 
     def field_after(self, field: Field) -> Field:
         """Return the field as ``out`` declares it, or as the function returns it for zeros."""
@@ -420,7 +420,7 @@ class Python(Op):
             "dtypes and shapes stay as they are",
         )
 
-    def array_fields(
+    def _call_on_fields(
         self, xp: ModuleType, fields: dict[str, Any], draw: Draw, after: Spec
     ) -> dict[str, Any]:
         """Return the function's results for some records; see ``Op``."""
@@ -658,7 +658,7 @@ def _array(xp: ModuleType, value: Any) -> NDArray[Any]:
 
 
 def _as_declared(result: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a result, no texts as an array of texts: NumPy makes floats of an empty list."""
+    """Return a result in the dtype of its field; an empty list of texts is floats to NumPy."""
     if dtype.kind == "O" and not result.size:
         return result.astype(dtype)
     return result

@@ -9,10 +9,9 @@ Source   ``tf.image.per_image_standardization``,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,8 @@ from gpuload.kernels import cuda
 from gpuload.kernels.pixels import Pixels, reads
 from gpuload.ops import images
 from gpuload.ops.base import VARYING, Draw, Op, Sizes
-from gpuload.ops.bounds import STATISTICS, Bound
+from gpuload.ops.bounds import STATISTICS
+from gpuload.ops.traits import Arithmetic, Traits, once
 from gpuload.spec import Field
 
 SUMS_BYTES = 16  # of Stats
@@ -38,10 +38,11 @@ __device__ inline void add(Stats& sum, const Image& image, int y, int x, const i
     for (int channel = 0; channel < CHANNELS; ++channel) sum.total += (double)(float)at(image, y, x, channel);
 }}
 """
-MEAN = f"""{cuda.WHOLE}
-__device__ inline double mean(const Image& image, const Stats* stats) {{
+MEAN = """
+#include "whole.cuh"
+__device__ inline double mean(const Image& image, const Stats* stats) {
     return whole(stats).total / ((double)image.height * image.width * CHANNELS);
-}}
+}
 """
 SQUARES = f"""{SUMS}{MEAN}
 __device__ inline Stats start(const Image& image, const Stats* before) {{ return {{0.0, (float)mean(image, before)}}; }}
@@ -74,12 +75,13 @@ class PerImageStandardization(Op):
         ``gl.ops.PerImageStandardization()``
     """
 
-    bounds: ClassVar[Mapping[str, Bound]] = {"dali": STATISTICS, "gpu": STATISTICS}
-
     @property
-    def centers(self) -> bool:
-        """See ``Op``."""
-        return True
+    @once
+    def traits(self) -> Traits:
+        """It makes values about 0."""
+        return Traits(
+            arithmetic=Arithmetic(centers=True), bounds={"dali": STATISTICS, "gpu": STATISTICS}
+        )
 
     def field_after(self, field: Field) -> Field:
         """The dtype becomes float32."""

@@ -2,12 +2,15 @@
 #include <numeric>
 
 #include "../../../gpuload/core/cpp/edit.hpp"
+#include "../../../gpuload/core/cpp/shared/edits.hpp"
 #include "pixels.hpp"
 
 namespace fuzz {
 namespace {
 
-constexpr int64_t NUM_CODES = 20, MIX = 17, CLAHE = 18, PIL_BLUR = 19;  // as in edit.cpp; there is no code 20
+constexpr auto NUM_CODES = int64_t(core::Code::NUM_CODES);  // which is none itself
+constexpr auto MIX = int64_t(core::Code::PIL_MIX), CLAHE = int64_t(core::Code::CLAHE);
+constexpr auto PIL_BLUR = int64_t(core::Code::PIL_BLUR);
 constexpr int64_t MOST_EDITS = 5;
 
 double number_of(Input& input) {  // mostly a small number, else any
