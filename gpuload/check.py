@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -63,7 +63,7 @@ from gpuload.storage.retries import StoreError
 from gpuload.storage.stores import is_remote
 from gpuload.storage.wildcards import Paths, as_folder, files_below
 
-SLAB_RECORDS = 1 << 16  # whose places are known at a time
+SLAB_RECORDS = 1 << 16  # the places of so many are known at a time
 CHUNK_BYTES, CHUNK_RECORDS = 1 << 22, 1 << 12  # that a thread reads at once
 MOST_THREADS = 4096
 HEAD_BYTES = 64  # of a file that is refused, by which its format may know it
@@ -105,8 +105,7 @@ class Finding:
     is_supported: bool = True
 
     def __str__(self) -> str:
-        at = f", byte {self.offset_bytes}" if self.offset_bytes else ""
-        return printable(f"{redact(self.where)}{at}: {redact(self.cause)}")
+        return printable(f"{redact(self.where)}{_byte(self.offset_bytes)}: {redact(self.cause)}")
 
 
 class Findings(Iterator[Finding]):
@@ -408,9 +407,12 @@ def _of_record(
     if file is not None and not is_whole and file.endswith(location):
         location = file  # an image, whose name alone does not tell in which folder it lies
     is_supported = not _is_unsupported(cause)
-    remedy = "" if is_supported else error.remedy
-    record = number if is_whole else None
-    return Finding(location, cause, file, record, offset, remedy, is_supported)
+    finding = Finding(location, cause, file, offset_bytes=offset, is_supported=is_supported)
+    if is_whole:
+        finding = replace(finding, record=number)
+    if not is_supported:
+        finding = replace(finding, remedy=error.remedy)
+    return finding
 
 
 def _of_error(location: str, error: GpuloadError, file: str | None) -> Finding:
@@ -432,5 +434,12 @@ def _is_unsupported(cause: str) -> bool:
 def _without(message: str, location: str, origin: tuple[str, int] | None) -> str:
     """Return a message without the place at its beginning, which the finding has in another
     field."""
-    at = f", byte {origin[1]}" if origin is not None and origin[1] else ""
-    return message.removeprefix(f"{location}{at}: ").removeprefix(f"{location}: ")
+    _, offset = origin or (None, None)
+    return message.removeprefix(f"{location}{_byte(offset)}: ").removeprefix(f"{location}: ")
+
+
+def _byte(offset: int | None) -> str:
+    """Return the words for a place in a file; "" for its beginning, or an unknown place."""
+    if not offset:
+        return ""
+    return f", byte {offset}"

@@ -55,7 +55,7 @@ log = logging.getLogger("gpuload")
 
 
 def open(paths: Paths) -> Source:
-    """Return the source of files, whose format is recognized by their bytes; the log says which it
+    """Return the source of files; their bytes tell the format, and the log says which it
     is.
 
     Args:
@@ -77,7 +77,7 @@ def open(paths: Paths) -> Source:
 
 
 def open_with_title(paths: Paths) -> tuple[Source, str, str]:
-    """Return the source of files, what they are in words, and the call that opens such files:
+    """Return the source of files, a title of them, and the call that opens such files:
     ``"gl.npy"``.
 
     The arguments and errors are those of ``open``.
@@ -111,7 +111,7 @@ def open_with_title(paths: Paths) -> tuple[Source, str, str]:
 
 
 def folders_or_files(paths: Paths) -> tuple[Format | None, list[str]]:
-    """Return what paths and wildcards mean: folders, and the format of which all of them are; or
+    """Return the meaning of paths and wildcards: folders, and the format of all of them; or
     None, and files.
 
     Raises:
@@ -227,7 +227,7 @@ def _files_of(folder: str, error: MissingFileError) -> list[str]:
     """Return the files of a folder, all with one suffix and with no folder among them.
 
     Raises:
-        MissingFileError: they have several, or there is none; ``error`` says what a folder would
+        MissingFileError: they have several, or there is none; ``error`` says which files a folder would
             need otherwise.
     """
     if is_remote(folder):
@@ -293,8 +293,9 @@ def _recognize_part(path: str, num_bytes: int, head: bytes) -> tuple[Format, Mat
     Raises:
         FormatError: as ``recognize_file``.
     """
-    inner = _content(Beginning(path, num_bytes, head))
-    text = head if inner is None else inner.head
+    beginning = Beginning(path, num_bytes, head)
+    inner = _content(beginning)
+    text = (inner or beginning).head
     if num_bytes <= len(head) and not text.removeprefix(codecs.BOM_UTF8).strip(b"\r\n"):
         return None
     return recognize_file(path, num_bytes, head)
@@ -411,7 +412,7 @@ def _advice(name: str, extra: str, args: tuple[Any, ...], arguments: dict[str, A
     words = {form: word for form, word in words.items() if word}
     if not words:
         return ""
-    paths = args[0] if args else arguments.get("paths")
+    paths, *_ = (*args, arguments.get("paths"))
     opener, options = "", dict[str, Any]()
     if name == "gl.open" and paths is not None:
         opener, options = _opener_of(paths)
@@ -462,7 +463,9 @@ def _opener_of_folder(folder: str) -> tuple[str, dict[str, Any]]:
         source, name = open_folder(folder)
     except MissingFileError:
         kind = find_kind(folder)
-        return ("" if kind is None else kind.call.removeprefix("gl.")), {}
+        if kind is None:
+            return "", {}
+        return kind.call.removeprefix("gl."), {}
     if not isinstance(source, FileSource) or name != "images":
         return name, {}
     labels = source._opening.options["labels"]

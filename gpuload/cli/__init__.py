@@ -289,7 +289,9 @@ def _manifest_words(words: list[str]) -> tuple[list[str], str, list[str]]:
         words[place], words[place + 1 :], obj=Output(), resilient_parsing=True
     ).params
     paths = options.get("paths") or ()
-    inputs = list(paths[:-1] if words[place] == "convert" else paths)
+    inputs = list(paths)
+    if words[place] == "convert":
+        inputs = inputs[:-1]
     if words[place] == "index" or not inputs:
         return inputs, options.get("out") or MANIFEST, []
     first = words.index(inputs[0], place + 1)

@@ -135,7 +135,7 @@ class Run:
     show_default=True,
     metavar="WHAT",
     type=click.Choice(["raise", "replace", "skip"]),
-    help="What a damaged record does: raise, replace or skip.",
+    help="The action for a damaged record: raise, replace or skip.",
 )
 @click.option(
     "--against", default="", metavar="PEERS", help=f"Measure these loaders, too: {','.join(PEERS)}."
@@ -150,10 +150,12 @@ def command(
     PATH: files of one format, wildcards in quotes, or a folder of them. Without --ops records are
     only read; images are decoded and resized to 224 x 224.
     """
-    peers, user_ops = _peers(against), find_ops(ops_name) if ops_name else None
-    source = gl.open(paths[0] if len(paths) == 1 else list(paths))
+    peers = _peers(against)
+    ops = find_ops(ops_name) if ops_name else None
+    source = gl.open(as_paths(paths))
     plain = plain_ops(source)
-    ops = plain if user_ops is None else user_ops
+    if ops is None:
+        ops = plain
     options: dict[str, Any] = {
         "shuffle": not in_order, "num_threads": num_threads, "device": device, "on_error": on_error, "max_bad": 1.0,
     }  # fmt: skip
@@ -255,7 +257,10 @@ def _say_ways(output: Output, ways: WayTable, line: str, columns: int) -> None:
         return
     output.say(f"\n{'ways to the GPU':<32} {'records/s':>10} {'core ms each':>12}")
     for way in ways.ways:
-        output.say(_wrap(way.line(), columns, indent=" " * 33) if way.why_not else way.line())
+        line = way.line()
+        if way.why_not:
+            line = _wrap(line, columns, indent=" " * 33)
+        output.say(line)
     if ways.auto:
         output.say(_wrap(f"Without these arguments images are decoded {ways.auto}.", columns))
     output.say(_wrap(ways.reason(), columns))
@@ -279,7 +284,7 @@ def loader_line(
     """Return the lines of Python that make a loader as it was measured, in a way.
 
     Args:
-        files: what `gl.open` takes.
+        files: the paths, as `gl.open` takes them.
         batch_size: records.
         ops: the line that imports them, and the list of them in Python.
         way: the arguments that name the way.
@@ -288,7 +293,8 @@ def loader_line(
     """
     import_line, ops_list = ops
     words = [f"gl.open({files!r})", str(batch_size), f"ops={ops_list}"]
-    words += [] if in_order else ["shuffle=True"]
+    if not in_order:
+        words.append("shuffle=True")
     if device == "auto":
         words += []
     else:
@@ -342,7 +348,7 @@ def measure_loop(
         for batch in loader.epoch(epoch):
             now = time.perf_counter()
             first_batch_s = first_batch_s or now - begin
-            # A counter keeps the sum since the loader began: what the warm-up added is taken off
+            # A counter keeps the sum since the loader began: the sum of the warm-up is taken off
             # again.
             if not before and now - begin > WARM_UP * seconds:
                 before, start, core_start = loader.stats(), now, time.process_time()

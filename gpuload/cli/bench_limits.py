@@ -30,7 +30,7 @@ from gpuload.storage.stores import is_remote
 SAMPLE_BYTES, PIECE_BYTES, COPY_BYTES = 1 << 28, 1 << 20, 1 << 26
 MOST_FILES = 1000
 NUM_IMAGES = 16
-NUM_RECORDS = 16  # whose size says how much is read at a time in random order
+NUM_RECORDS = 16  # their size is the number of bytes of a read in random order
 READ_AT = getattr(os, "pread", None)  # not on Windows
 FORGET = getattr(os, "POSIX_FADV_DONTNEED", None)
 

@@ -37,7 +37,7 @@ Measure = Callable[[gl.Loader, float], Figures]
 
 @dataclass(frozen=True)
 class WayRate:
-    """A way and what was measured of it.
+    """A way and its measurements.
 
     Attributes:
         words: the arguments of a loader, ``executor="array"``.

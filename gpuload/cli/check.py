@@ -12,7 +12,7 @@ from dataclasses import asdict
 import click
 
 import gpuload as gl
-from gpuload.cli.base import PATH, Output, verb
+from gpuload.cli.base import PATH, Output, as_paths, verb
 
 
 @verb
@@ -30,12 +30,14 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
     images decoded. The exit status is 1 if a record is damaged, a file cannot be opened, or one of
     them is of a kind that is not supported (it may be sound); 0 if all is read.
     """
-    findings = gl.check(paths[0] if len(paths) == 1 else list(paths), num_threads=num_threads)
+    findings = gl.check(as_paths(paths), num_threads=num_threads)
     damage, remedies = [], {""}
     for finding in findings:
         # The remedies for many files of one kind are the same.
         is_new = finding.remedy not in remedies
-        output.say(f"{finding}\n  remedy: {finding.remedy}" if is_new else finding)
+        output.say(finding)
+        if is_new:
+            output.say(f"  remedy: {finding.remedy}")
         remedies.add(finding.remedy)
         damage.append(asdict(finding))
     num_unopened, num_unsupported = findings.num_unopened, findings.num_unsupported
@@ -45,9 +47,9 @@ def command(output: Output, paths: tuple[str, ...], num_threads: int | None) -> 
         unsupported = f", {num_unsupported} not supported"
     if num_unopened:
         unopened = f", and {num_unopened} file{'s' * (num_unopened > 1)} cannot be opened"
-    records = (
-        f"{findings.num_records:,} record{' was' if findings.num_records == 1 else 's were'} read"
-    )
+    records = f"{findings.num_records:,} records were read"
+    if findings.num_records == 1:
+        records = "1 record was read"
     output.say(f"{records}, {num_damaged or 'none'} of them damaged{unsupported}{unopened}")
     output.result(
         num_records=findings.num_records,

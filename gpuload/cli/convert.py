@@ -14,7 +14,7 @@ import time
 
 import click
 
-from gpuload.cli.base import PATH, Output, verb
+from gpuload.cli.base import PATH, Output, as_paths, verb
 from gpuload.convert import convert
 from gpuload.errors import SpecError
 from gpuload.formats import FORMATS
@@ -106,21 +106,20 @@ def command(
         )
     duration_s = time.perf_counter() - start_s
     num_files, num_kept = len(conversion.paths), conversion.num_kept
-    if num_files > 1:
-        note = f"; {num_kept} of {num_files} files were finished before"
-    else:
-        note = "; it was finished before"
-    note = note if num_kept else ""
+    last = note = ""
     if num_files > 1:
         last = f" to {conversion.paths[-1]}"
-    else:
-        last = ""
+    if num_kept and num_files > 1:
+        note = f"; {num_kept} of {num_files} files were finished before"
+    elif num_kept:
+        note = "; it was finished before"
     num_records, num_bytes = conversion.num_records, conversion.num_bytes
     output.say(
         f"wrote {conversion.paths[0]}{last}: {num_records:,} records, {num_bytes:,} bytes{note}"
     )
     output.say(f"it is read by {conversion.call}", is_wrapped=False)
-    output.say(f"{'not read back' if no_verify else 'read back and equal'}, {duration_s:.2f} s")
+    verdict = "not read back" if no_verify else "read back and equal"
+    output.say(f"{verdict}, {duration_s:.2f} s")
     output.result(
         paths=conversion.paths, num_records=num_records, num_bytes=num_bytes, num_finished_before=num_kept,
         call=conversion.call, is_verified=not no_verify, duration_s=duration_s,
@@ -130,7 +129,7 @@ def command(
 
 def _open(output: Output, inputs: list[str], *, is_trusted: bool, record: str | None) -> Source:
     if is_trusted:
-        # On stderr, also under --json: whoever runs this by a script should find the warning in its
+        # On stderr, also under --json: a script that runs this should have the warning in its
         # log.
         output.note(
             "--allow-pickle: the files are unpickled, which runs any code that their writer put there"
@@ -142,4 +141,4 @@ def _open(output: Output, inputs: list[str], *, is_trusted: bool, record: str | 
             cause="it is about files of Python objects: it says whether an item or a file is a record",
             remedy="leave it out, or add --allow-pickle",
         )
-    return open_paths(inputs[0] if len(inputs) == 1 else list(inputs))
+    return open_paths(as_paths(inputs))

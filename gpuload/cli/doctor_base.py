@@ -61,7 +61,7 @@ def run_child(program: str, *arguments: str) -> tuple[int, str, str]:
 
 
 def read_fault(status: int, stderr: str) -> str:
-    """Return why a process failed, "" if it did not; of what it wrote to stderr the last line."""
+    """Return the cause of a failed process, "" if it did not fail: the last line of its stderr."""
     if status == 0:
         return ""
     if status == -signal.SIGALRM:

@@ -94,7 +94,7 @@ def _judge(
         # A format that is not decoded at all is one line; a region of it says nothing more.
         if state == OK or (is_region and results[f"{title}, whole"][0] != OK):
             continue
-        subject = f"{title}{', a region' if is_region else ''}, {name} on {place}"
+        subject = f"{title}{', a region' * is_region}, {name} on {place}"
         remedy = _image_remedy(state, name)
         yield title, part, Diagnosis("images", subject, state, about, remedy)
 
@@ -259,5 +259,7 @@ def try_images(name: str, place: str, first: int) -> None:
             state, about = PROBLEM, comparison.numbers
             if comparison.is_refusal:
                 cause = re.search(r"cause: (.*?) remedy:", about)
-                state, about = ABSENT, cause[1] if cause else about
+                state = ABSENT
+                if cause:
+                    about = cause[1]
         print(json.dumps([f"{title}, {part}", state, about]), flush=True)

@@ -100,7 +100,8 @@ def command(output: Output, device: str, executor: str, num_threads: int | None)
             {"name": name, "verdict": verdict.lower(), "problems": loader_problems, **about}
         )
     duration_s = time.perf_counter() - start_s
-    output.say(f"{'not healthy' if problems else 'healthy'}, {duration_s:.2f} s")
+    verdict = "not healthy" if problems else "healthy"
+    output.say(f"{verdict}, {duration_s:.2f} s")
     output.result(
         is_healthy=not problems, works=results, num_records=NUM_RECORDS, duration_s=duration_s
     )

@@ -14,7 +14,7 @@ import time
 
 import click
 
-from gpuload.cli.base import PATH, Output, verb
+from gpuload.cli.base import PATH, Output, as_paths, verb
 from gpuload.errors import SpecError
 from gpuload.open import open as open_paths
 from gpuload.storage.manifest import SUFFIX, writable_path
@@ -31,7 +31,7 @@ from gpuload.storage.wildcards import as_folder
     help=f"The manifest.  [default: of a folder, FOLDER{SUFFIX}]",
 )
 def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
-    """Write a manifest of files: their names, sizes, times, and whatever opening them takes.
+    """Write a manifest of files: their names, sizes, times, and all that opening them needs.
 
     PATH: files of one format, wildcards in quotes, or a folder of them. gl.open("NAME.manifest")
     opens the same source without reading the files. A file that changes later is refused when it is
@@ -52,7 +52,7 @@ def command(output: Output, paths: tuple[str, ...], out: str | None) -> int:
             )
         out = folder + SUFFIX
     writable_path(out)  # before the files are read, which may take minutes
-    with open_paths(paths[0] if len(paths) == 1 else list(paths)) as source:
+    with open_paths(as_paths(paths)) as source:
         output.say(f"from {source!r}")
         path = source.index(out)
         num_records, num_files = len(source), len(set(source.files.paths))

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli.base import PATH, Output, verb
+from gpuload.cli.base import PATH, Output, as_paths, verb
 from gpuload.display.pictures import Pixels, png
 from gpuload.errors import GpuloadError, MissingPackageError, RecordError, SpecError
 from gpuload.images import head as heads
@@ -131,7 +131,7 @@ def command(output: Output, paths: tuple[str, ...], record: int, picture: str | 
             cause="a picture is written as PNG, and the name ends in something else",
             remedy=f"write --picture {os.path.splitext(picture)[0]}.png",
         )
-    inspection, image = inspect(paths[0] if len(paths) == 1 else list(paths), record)
+    inspection, image = inspect(as_paths(paths), record)
     if picture is not None:
         if image is None:
             raise SpecError(
@@ -417,7 +417,9 @@ def _code(
     if ops:
         lines += ["ops = [", *(f"    {op}," for op in ops), "]"]
     batch_size = max(1, min(BATCH_SIZE, len(source)))
-    words = ", ".join([f"batch_size={batch_size}", "shuffle=True", *(["ops=ops"] if ops else [])])
+    words = f"batch_size={batch_size}, shuffle=True"
+    if ops:
+        words += ", ops=ops"
     lines += [f"loader = gl.Loader(source, {words})", "for batch in loader:"]
     lines += [f"    batch[{name!r}]" for name in names[:MOST_NAMES]]
     return "\n".join(["import gpuload as gl", "", *lines])

@@ -42,7 +42,7 @@ EXTRA_CALLS = (
     'gl.ops.Rotate(15, interpolation="linear")',
     'gl.ops.Affine(degrees=10, shear=5, interpolation="linear")',
 )
-ELSEWHERE = {  # ops whose example is not compared here
+ELSEWHERE = {  # the examples of these ops are not compared here
     "Dali": "it has no array form",
     "Decode": "it is compared with files",
     "Python": "it calls a function of the user's",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import click
 
 import gpuload as gl
-from gpuload.cli.base import PATH, Output, WholeNumber, verb
+from gpuload.cli.base import PATH, Output, WholeNumber, as_paths, verb
 from gpuload.cli.userops import find_ops
 from gpuload.preview import check_page_name
 
@@ -66,7 +66,7 @@ def command(
     # Before the files are read: a slip in the name must not cost that time.
     check_page_name(out)
     ops = find_ops(ops_name) if ops_name else []
-    source = gl.open(paths[0] if len(paths) == 1 else list(paths))
+    source = gl.open(as_paths(paths))
     loader = gl.Loader(source, 1, ops=ops, seed=seed, device="cpu")
     page = gl.preview(loader, records=records, epochs=epochs)
     page.save(out)

@@ -59,7 +59,7 @@ def find_ops(text: str) -> list[gl.ops.Op]:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        # This runs the module, as `python augment.py` would: that is what --ops is for.
+        # This runs the module, as `python augment.py` would: --ops is meant to do that.
         value = pkgutil.resolve_name(f"{module_name}:{name}")
     except (ImportError, AttributeError, ValueError) as error:
         raise SpecError(f"--ops {text}", cause=str(error), remedy=remedy) from None

@@ -87,7 +87,7 @@ def convert(
         record: of files of Python objects: ``"file"``: each file is one record; ``"row"``: each
             item of a file is one. By default the content of a file decides: a dict or a tuple is
             one record, an array of dicts has many.
-        epoch: of a loader with random ops: whose draws are written.
+        epoch: of a loader with random ops: the epoch of the draws that are written.
 
     Raises:
         SpecError: an argument does not fit, or a format cannot hold a field; the remedy names one

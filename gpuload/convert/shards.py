@@ -133,8 +133,7 @@ def _write_file(
                 _compare(part, file, writer, work)
             for suffix, content in beside.items():
                 small_part = f"{file.path}{suffix}{part_suffix}"
-                # The file itself is renamed last: when it is there, what it needs beside it is
-                # there.
+                # The file itself is renamed last: the small files that it needs are there before.
                 parts = {small_part: file.path + suffix, **parts}
                 with open(small_part, "xb") as small:
                     small.write(content)
@@ -162,7 +161,7 @@ def _compare(path: str, file: ConversionFile, writer: Writer, work: ConversionWo
 
 
 def _flush(path: str) -> None:
-    # fsync is of the file: what the format's writer wrote by a descriptor of its own goes to the
+    # fsync is of the file: bytes that the format's writer wrote by its own descriptor go to the
     # disk, too.
     descriptor = os.open(path, os.O_RDWR)
     try:

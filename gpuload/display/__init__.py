@@ -1,4 +1,4 @@
-"""Display: what a notebook shows of sources, loaders and batches: tables of HTML with small
+"""Display: sources, loaders and batches as a notebook shows them: tables of HTML with small
 pictures.
 
 Size      is bounded: a few records of a batch, a few fields, pictures of few pixels, the beginning

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from gpuload.display.pictures import Pixels, png
 from gpuload.redaction import printable
 
-CELL_WIDTH = 656  # pixels: the widest picture and its margin; a browser draws what is wider over the next cell
+CELL_WIDTH = (
+    656  # pixels: the widest picture and its margin; a browser draws wider ones over the next cell
+)
 # The colours are those of the page around it, so that dark pages show it, too. A class that is
 # named three times goes before the rules of JupyterLab and Notebook 7 for any table, which align
 # texts at the right.

@@ -28,9 +28,13 @@ def rgb_pixels(image: NDArray[Any], step: int, *, is_mask: bool) -> tuple[Pixels
     """
     if is_mask:
         labels = np.unique(image[..., 0])
-        note = f", labels {', '.join(map(str, labels[:8].tolist()))}{' ...' if labels.size > 8 else ''}"
+        note = f", labels {', '.join(map(str, labels[:8].tolist()))}"
+        if labels.size > 8:
+            note += " ..."
         return np.rint(_label_colours(image[::step, ::step, 0])).astype(np.uint8), note
-    rgb = _shrink(image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2), step)
+    if image.shape[2] != 3:
+        image = np.repeat(image[..., :1], 3, axis=2)
+    rgb = _shrink(image, step)
     if image.dtype == np.uint8:
         return np.rint(rgb).astype(np.uint8), ""
     values = rgb.astype(np.float64)
@@ -44,8 +48,8 @@ def rgb_pixels(image: NDArray[Any], step: int, *, is_mask: bool) -> tuple[Pixels
 
 
 def enlarge(pixels: Pixels, least_side: int) -> tuple[Pixels, int]:
-    """Return a picture whose longer side has at least so many pixels, each pixel repeated, and how
-    many times it is."""
+    """Return a picture with at least so many pixels along its longer side, and the number of times
+    that each of its pixels is repeated."""
     times = max(1, -(-least_side // max(*pixels.shape[:2], 1)))
     return np.ascontiguousarray(pixels.repeat(times, 0).repeat(times, 1)), times
 

@@ -1,4 +1,4 @@
-"""Tables: what a notebook shows of a batch, of what has fields, and of stats."""
+"""Tables of batches, of objects with fields, and of stats, for a notebook."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch_table(
     """Return the first records of a batch as a table: a record a row, a field a column.
 
     Args:
-        title: what the batch is.
+        title: the words above the table.
         fields: its values by name, the records along the first axis.
         spec: of the fields, where it is known.
         records: which records these are.
@@ -56,10 +56,10 @@ def batch_table(
 
 
 def spec_table(title: str, spec: Spec, notes: Mapping[str, str], ops: Iterable[str] = ()) -> str:
-    """Return fields as a table, below what has them: a field a row.
+    """Return fields as a table with a title, a row for each field.
 
     Args:
-        title: what has the fields.
+        title: the object with these fields.
         spec: the fields.
         notes: more of it, by name.
         ops: that make the fields.

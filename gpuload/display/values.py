@@ -29,7 +29,7 @@ MOST_NUMBERS, MOST_TEXT = 6, 120  # numbers of an array, characters of a text
 
 
 def field_of(name: str, values: Any, spec: Spec | None) -> Field:
-    """Return a field of a batch: that of the spec, or what its values alone say of an image."""
+    """Return a field of a batch: that of the spec, or one that is found by its values."""
     if spec is not None and name in spec:
         return spec[name]
     if hasattr(values, "shape"):

@@ -56,7 +56,9 @@ def image_pixels(
     pixels, times = enlarge(small, LEAST_SIDE)
     if field.name == beside.image_name(spec):
         _draw_annotations(pixels, spec, values, image.shape[:2], times / step)
-    return pixels, note if field.kind == INSTANCES else note + about
+    if field.kind != INSTANCES:
+        note += about
+    return pixels, note
 
 
 def _bytes_before(normalize: Normalize, image: NDArray[Any]) -> Pixels:

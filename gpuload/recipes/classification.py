@@ -132,7 +132,7 @@ def resnet50_v2(
     """
     form = Form("resnet50_v2", **pixels)
     if not train:
-        # What torchvision's ResNet50_Weights.IMAGENET1K_V2 resizes to.
+        # The size of torchvision's ResNet50_Weights.IMAGENET1K_V2.
         return form.evaluation(size or 224, 232, "linear")
     steps = [
         ops.RandomResizedCrop(size or 176, antialias=form.antialias),

@@ -113,7 +113,11 @@ def _in_columns(values: tuple[Any, ...], indent: int | None) -> str:
             lines.append(line.rstrip())
             line = " " * (indent + 4)
         line += f"{text}, "
-    return f"({chr(10).join([*lines, line.rstrip() if len(values) == 1 else line.removesuffix(', ')])})"
+    if len(values) == 1:
+        lines.append(line.rstrip())
+    else:
+        lines.append(line.removesuffix(", "))
+    return f"({chr(10).join(lines)})"
 
 
 def _arguments(op: Op) -> list[tuple[str, Any]]:

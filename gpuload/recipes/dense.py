@@ -1,4 +1,4 @@
-"""Recipes whose boxes or masks go with the image: SSD, SSDlite and large-scale jitter;
+"""Recipes with boxes or masks that go with the image: SSD, SSDlite and large-scale jitter;
 segmentation.
 
 Sources  torchvision, references/detection and references/segmentation (presets.py, transforms.py),

@@ -160,7 +160,8 @@ def mae(
     form = Form("mae", **pixels)
     if not train:
         # As build_transform in util/datasets.py of MAE, which cuts nothing off above 224.
-        return form.evaluation(size, int(size / (224 / 256)) if size <= 224 else size, "cubic")
+        resize = int(size / (224 / 256)) if size <= 224 else size
+        return form.evaluation(size, resize, "cubic")
     return form.whole(
         [
             ops.RandomResizedCrop(
