@@ -131,7 +131,7 @@ def members(module: house.Module, name: str) -> list[str]:
     """Return the public names that the body of a class binds, sorted."""
     bodies = [n.body for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name]
     names = {member for body in bodies for node in body for member in _names_bound(node)}
-    return sorted(member for member in names if not member.startswith("_"))
+    return sorted(name for name in names if not name.startswith(("_", "test_")))
 
 
 def _names_bound(node: ast.stmt) -> Iterator[str]:

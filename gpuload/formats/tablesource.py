@@ -111,14 +111,8 @@ def divide(
     for argument in ("fields", "shapes", "defaults", "dtypes"):
         names_in_argument = arguments.get(argument) or ()
         columnar.check_names(tables[0].path, names_in_argument, [*in_files, *of_folders])
-        wrong = of_folders.intersection(names_in_argument)
-        if argument in ("shapes", "dtypes") and wrong:
-            raise SpecError(
-                f"{call}: {argument}: {min(wrong)!r} is the name of a folder",
-                cause="such a column is int64 or text in each record",
-                remedy=f"leave it out; gl.ops.Cast('float32', on={min(wrong)!r}) makes other "
-                "numbers of it",
-            )
+        if argument in ("shapes", "dtypes"):
+            _check_for_folders(call, argument, of_folders.intersection(names_in_argument))
     defaults = {
         name: value for name, value in arguments["defaults"].items() if name not in of_folders
     }
@@ -128,6 +122,17 @@ def divide(
     if fields == ():
         return None, rest
     return {**arguments, "fields": fields, "defaults": defaults}, rest
+
+
+def _check_for_folders(call: str, argument: str, names: set[str]) -> None:
+    """Raise ``SpecError`` if an argument for columns of files names columns that folders are."""
+    if names:
+        raise SpecError(
+            f"{call}: {argument}: {min(names)!r} is the name of a folder",
+            cause="such a column is int64 or text in each record",
+            remedy=f"leave it out; gl.ops.Cast('float32', on={min(names)!r}) makes other "
+            "numbers of it",
+        )
 
 
 def _names_in(listing: Manifest) -> tuple[str, ...]:
