@@ -103,16 +103,17 @@ def divide(
     arguments["partitions"] = tuple(partition.name for partition in partitions)
     in_files = columnar.names_of(tables[0].schema)
     rest = [partition for partition in partitions if partition.name not in in_files]
+    doubles = [partition for partition in partitions if partition.name in in_files]
     if listing is None:
-        for partition in partitions:
-            if partition.name in in_files:
-                _compare(call, partition, tables, arguments["partitions"])
+        for partition in doubles:
+            _compare(call, partition, tables, arguments["partitions"])
     fields, of_folders = arguments["fields"], {partition.name for partition in rest}
     for argument in ("fields", "shapes", "defaults", "dtypes"):
-        names_in_argument = arguments.get(argument) or ()
-        columnar.check_names(tables[0].path, names_in_argument, [*in_files, *of_folders])
-        if argument in ("shapes", "dtypes"):
-            _check_for_folders(call, argument, of_folders.intersection(names_in_argument))
+        columnar.check_names(
+            tables[0].path, arguments.get(argument) or (), [*in_files, *of_folders]
+        )
+    for argument in ("shapes", "dtypes"):
+        _check_for_folders(call, argument, of_folders.intersection(arguments.get(argument) or ()))
     defaults = {
         name: value for name, value in arguments["defaults"].items() if name not in of_folders
     }
