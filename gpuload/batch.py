@@ -131,11 +131,14 @@ class Batch:
                     cause="draws are kept only where the loader is asked for them",
                     remedy="make the loader with drawn=True: loader.replace(drawn=True)",
                 )
+            field = name
+            if name not in self._fields:
+                field = next(iter(self._fields), "...")
             raise BatchAttributeError(
                 f"batch.{name}",
                 cause="its attributes are output, records, valid, epoch and step; its fields are "
                 f"{list(self._fields)}",
-                remedy=f"write batch[{name if name in self._fields else next(iter(self._fields), '...')!r}]",
+                remedy=f"write batch[{field!r}]",
             )
 
     def __iter__(self) -> Iterator[Any]:

@@ -10,12 +10,10 @@ Goals    Each figure stands beside the goal that it is held to; ``tests/house.py
 from __future__ import annotations
 
 import ast
-import io
 import json
 import re
 import subprocess
 import sys
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -24,8 +22,6 @@ from pathlib import Path
 from tests import house
 
 ROOT = Path(__file__).parents[1]
-MOST_LINE = 100
-MOST_PATHS = 20
 INTERFACES = {
     "Op": ("ops/base.py", 14),
     "Loader": ("loader.py", 15),
@@ -33,17 +29,6 @@ INTERFACES = {
 }
 # Words with which a sentence begins at its end.
 TURNED = re.compile(r"\b(who|whose|whom|whoever|nobody|what|whatever)\b", re.IGNORECASE)
-BRANCHES = (
-    ast.If,
-    ast.IfExp,
-    ast.For,
-    ast.AsyncFor,
-    ast.While,
-    ast.ExceptHandler,
-    ast.Assert,
-    ast.comprehension,
-    ast.match_case,
-)
 
 
 @dataclass
@@ -79,9 +64,8 @@ class Width:
 def width_of(module: house.Module) -> Width:
     """Return the width of one module."""
     lines = module.text.split("\n")[:-1]
-    documentation = _docstring_lines(module)
-    comments = _comments(module)
-    prose = [lines[number - 1] for number in documentation] + list(comments.values())
+    documentation = house.docstring_lines(module)
+    prose = [*documentation.values(), *house.comments(module).values()]
     code = [
         line
         for number, line in enumerate(lines, 1)
@@ -90,105 +74,10 @@ def width_of(module: house.Module) -> Width:
     return Width(
         lines=len(lines),
         code=len(code),
-        wide=sum(len(line) > MOST_LINE for line in code),
+        wide=sum(len(line) > house.MOST_LINE for line in code),
         conditionals=sum(isinstance(node, ast.IfExp) for node in module.nodes),
         turned=sum(len(TURNED.findall(text)) for text in prose),
     )
-
-
-def _docstring_lines(module: house.Module) -> set[int]:
-    """Return the numbers of the lines of all docstrings, also of those behind attributes."""
-    numbers: set[int] = set()
-    for node in module.nodes:
-        value = getattr(node, "value", None)
-        if isinstance(node, ast.Expr) and isinstance(getattr(value, "value", None), str):
-            numbers.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return numbers
-
-
-def _comments(module: house.Module) -> dict[int, str]:
-    """Return the comment of each line that has one."""
-    tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
-    return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
-
-
-def complexity(function: ast.AST) -> int:
-    """Return the number of paths through a function, with those of functions inside it (McCabe)."""
-    count = 1
-    for node in ast.walk(function):
-        if isinstance(node, BRANCHES):
-            count += 1
-        if isinstance(node, ast.comprehension):
-            count += len(node.ifs)
-        if isinstance(node, ast.BoolOp):
-            count += len(node.values) - 1
-        if isinstance(node, ast.For | ast.While | ast.Try) and node.orelse:
-            count += 1
-    return count
-
-
-def members(module: house.Module, name: str) -> list[str]:
-    """Return the public names that the body of a class binds, sorted."""
-    bodies = [n.body for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name]
-    names = {member for body in bodies for node in body for member in _names_bound(node)}
-    return sorted(member for member in names if not member.startswith("_"))
-
-
-def _names_bound(node: ast.stmt) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        yield node.target.id
-    elif isinstance(node, ast.Assign):
-        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
-def wide_interfaces(modules: list[house.Module]) -> Iterator[str]:
-    """Base classes of more than 20 public members: of one that another class of the package names."""
-    bases = {
-        part.rpartition(".")[2]
-        for module in modules
-        for node in module.nodes
-        if isinstance(node, ast.ClassDef)
-        for part in map(ast.unparse, node.bases)
-    }
-    for module in modules:
-        for node in module.tree.body:
-            if isinstance(node, ast.ClassDef) and node.name in bases:
-                count = len(members(module, node.name))
-                if count > MOST_PATHS:
-                    yield f"{module.path}:{node.lineno}: {node.name} has {count} public members"
-
-
-def class_names(modules: list[house.Module]) -> Iterator[str]:
-    """Class names that two modules define."""
-    places = defaultdict(set)
-    for module in modules:
-        for node in module.nodes:
-            if isinstance(node, ast.ClassDef):
-                places[node.name].add(module.path)
-    for name, paths in sorted(places.items()):
-        if len(paths) > 1:
-            yield f"{min(paths)}: the class {name} is also in {', '.join(sorted(paths)[1:])}"
-
-
-def complex_functions(modules: list[house.Module]) -> Iterator[str]:
-    """Functions with more than 20 paths."""
-    for module in modules:
-        for node in module.nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                count = complexity(node)
-                if count > MOST_PATHS:
-                    yield f"{module.path}:{node.lineno}: {node.name} has {count} paths"
-
-
-def wide_conditionals(modules: list[house.Module]) -> Iterator[str]:
-    """Conditional expressions in lines of more than 100 characters, or over several lines."""
-    for module in modules:
-        lines = module.text.split("\n")
-        for node in module.nodes:
-            if isinstance(node, ast.IfExp) and len(lines[node.lineno - 1]) > MOST_LINE:
-                yield f"{module.path}:{node.lineno}: a conditional expression in a wide line"
 
 
 def readme() -> tuple[int, int]:
@@ -222,11 +111,15 @@ def report(modules: list[house.Module]) -> Iterator[str]:
     conditionals, wide, turned = total.shares
     yield f"{'figure':58} {'now':>9} {'goal':>6}"
     for name, (path, goal) in INTERFACES.items():
-        yield _row(f"public members of {name}", len(members(paths[path], name)), goal)
-    yield _row("class names that mean two things", len(list(class_names(modules))), 0)
+        yield _row(f"public members of {name}", len(house.members(paths[path], name)), goal)
+    yield _row(
+        "class names that mean two things", len(list(house.class_names_mean_one_thing(modules))), 0
+    )
     yield _row("conditional expressions per 1,000 lines of code", conditionals, 8)
     yield _row("lines of code over 100 characters, percent", wide, 4)
-    yield _row("functions over complexity 20", len(list(complex_functions(modules))), 0)
+    yield _row(
+        "functions over complexity 20", len(list(house.functions_have_few_paths(modules))), 0
+    )
     for name, (count, goal) in crossings().items():
         yield _row(name, count, goal)
     yield _row("who, whose, what per 1,000 lines", turned, 2)
@@ -265,7 +158,7 @@ def main(arguments: list[str]) -> None:
     if "--rooms" in arguments:
         print("\n".join(by_room(modules)))
     elif "--places" in arguments:
-        for check in (class_names, complex_functions, wide_interfaces, wide_conditionals):
+        for check in house.WIDTH:
             print("\n".join(check(modules)))
     else:
         print("\n".join(report(modules)))

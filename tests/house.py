@@ -8,8 +8,11 @@ of packages that are not installed.
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -240,6 +243,26 @@ LEAST = frozenset(
 )
 # A flag is an adjective: ``is_known``; a count is of what it counts: ``num_done``.
 FLAGS = ("is", "are", "has", "was", "were", "can", "num")
+
+# Width: a name means one thing, and an interface, a function and a line are no wider than this.
+MOST_MEMBERS, MOST_PATHS, MOST_LINE = 20, 20, 100
+BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.Assert,
+    ast.comprehension,
+    ast.match_case,
+)
+
+# Packages by which threads meet, or lifetimes, or memory of others; and words that tell of that.
+MEETINGS = {"threading", "weakref", "mmap", "ctypes"}
+THREAD_WORDS = re.compile(
+    r"thread|lock|lives|alive|lifetime|garbage|collect|for ever", re.IGNORECASE
+)
 
 BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")
 
@@ -636,6 +659,121 @@ def _is_no_name(name: str, no_names: frozenset[str]) -> bool:
     return not is_free and words[-1] in no_names
 
 
+def interfaces_are_narrow(modules: list[Module]) -> Iterator[str]:
+    """A class that another one names as its base has at most 20 public members."""
+    bases = {
+        part.rpartition(".")[2]
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, ast.ClassDef)
+        for part in map(ast.unparse, node.bases)
+    }
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and node.name in bases:
+                count = len(members(module, node.name))
+                if count > MOST_MEMBERS:
+                    yield f"{module.path}:{node.lineno}: {node.name} has {count} public members"
+
+
+def class_names_mean_one_thing(modules: list[Module]) -> Iterator[str]:
+    """A class name stands in one module alone."""
+    places = defaultdict(set)
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef):
+                places[node.name].add(module.path)
+    for name, paths in sorted(places.items()):
+        if len(paths) > 1:
+            yield f"{min(paths)}: the class {name} is also in {', '.join(sorted(paths)[1:])}"
+
+
+def functions_have_few_paths(modules: list[Module]) -> Iterator[str]:
+    """A function has at most 20 paths, with those of functions inside it."""
+    for module in modules:
+        for node in module.nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = complexity(node)
+                if count > MOST_PATHS:
+                    yield f"{module.path}:{node.lineno}: {node.name} has {count} paths"
+
+
+def conditions_stand_in_short_lines(modules: list[Module]) -> Iterator[str]:
+    """No conditional expression stands in a line of more than 100 characters."""
+    for module in modules:
+        lines = module.text.split("\n")
+        for node in module.nodes:
+            if isinstance(node, ast.IfExp) and len(lines[node.lineno - 1]) > MOST_LINE:
+                yield f"{module.path}:{node.lineno}: a conditional expression in a wide line"
+
+
+def complexity(function: ast.AST) -> int:
+    """Return the number of paths through a function, with those of functions inside it (McCabe)."""
+    count = 1
+    for node in ast.walk(function):
+        if isinstance(node, BRANCHES):
+            count += 1
+        if isinstance(node, ast.comprehension):
+            count += len(node.ifs)
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        if isinstance(node, ast.For | ast.While | ast.Try) and node.orelse:
+            count += 1
+    return count
+
+
+def members(module: Module, name: str) -> list[str]:
+    """Return the public names that the body of a class binds, sorted."""
+    bodies = [n.body for n in module.tree.body if isinstance(n, ast.ClassDef) and n.name == name]
+    names = {member for body in bodies for node in body for member in _names_bound(node)}
+    return sorted(name for name in names if not name.startswith(("_", "test_")))
+
+
+def _names_bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
+    elif isinstance(node, ast.Assign):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def threads_and_lifetimes_have_words(modules: list[Module]) -> Iterator[str]:
+    """A module that meets threads, lifetimes or memory of others says how, in a comment or docstring."""
+    for module in modules:
+        names = MEETINGS.intersection(name.partition(".")[0] for _, name in module.imports)
+        if names and not THREAD_WORDS.search(" ".join(_prose(module))):
+            yield f"{module.path}: uses {min(names)}, and no comment tells of threads or lifetimes"
+
+
+def _prose(module: Module) -> list[str]:
+    """Return the docstrings and comments of a module."""
+    return [*docstring_lines(module).values(), *comments(module).values()]
+
+
+def docstring_lines(module: Module) -> dict[int, str]:
+    """Return number and text of each line of all docstrings, also of those behind attributes."""
+    lines = module.text.split("\n")
+    numbers: set[int] = set()
+    for node in module.nodes:
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Expr) and isinstance(getattr(value, "value", None), str):
+            numbers.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return {number: lines[number - 1] for number in numbers}
+
+
+def comments(module: Module) -> dict[int, str]:
+    """Return the comment of each line that has one."""
+    tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
+    return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+
+
+WIDTH = (
+    class_names_mean_one_thing,
+    functions_have_few_paths,
+    interfaces_are_narrow,
+    conditions_stand_in_short_lines,
+)
 CHECKS = (
     imports_go_downwards,
     modules_import_in_no_circle,
@@ -649,6 +787,8 @@ CHECKS = (
     only_the_command_line_prints,
     modules_say_what_they_are,
     names_are_nouns_and_verbs,
+    threads_and_lifetimes_have_words,
+    *WIDTH,
 )
 
 

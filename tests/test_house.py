@@ -158,7 +158,7 @@ CLEAN = {
     "sources/__init__.py": '"""Formats."""\nfrom .npy import npy\ndef open(path): return npy\nopen(1)',
     "formats/npy/source.py": '"""NPY."""\nimport numpy as np\nnp.load("x", allow_pickle=False)\nopen("x")',
     "convert/__init__.py": '"""Write."""\nfrom gpuload.formats import FORMATS\nfrom gpuload.formats.npy import pickles',
-    "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")',
+    "ops/crop.py": '"""Cut."""\nimport re\nre.compile("print(open)")\nclass Row:\n    pass',
     "core/__init__.py": '"""Fast."""\nimport importlib\nimportlib.import_module(f"gpuload.core.{1}")',
     "threads.py": '"""Threads."""\nimport threading\nthreading.Thread()',
     "progress.py": '"""One line."""\nimport sys\nsys.stderr.fileno()',
@@ -356,6 +356,33 @@ BROKEN = {
         ("formats/text.py", "class A:\n    def f(self): self._own = 1", "formats/text.py:3: _own "),
         ("formats/text.py", "try: pass\nexcept OSError as seen: pass", "formats/text.py:3: seen "),
         ("formats/text.py", "import math as what", "formats/text.py:2: what "),
+    ],
+    "threads_and_lifetimes_have_words": [
+        ("formats/text.py", "import weakref", "uses weakref, and no comment tells"),
+    ],
+    "class_names_mean_one_thing": [
+        (
+            "formats/text.py",
+            "class Row:\n    pass",
+            "the class Row is also in",
+        ),
+    ],
+    "functions_have_few_paths": [
+        ("formats/text.py", f"def f(x):\n    return {' or '.join(['x'] * 21)}", "f has 21 paths"),
+    ],
+    "interfaces_are_narrow": [
+        (
+            "formats/text.py",
+            "class A:\n" + "".join(f"    x{n} = 1\n" for n in range(21)) + "class B(A):\n    pass",
+            "A has 21 public members",
+        ),
+    ],
+    "conditions_stand_in_short_lines": [
+        (
+            "formats/text.py",
+            f"{'x' * 90} = 1 if 2 else 3",
+            "a conditional expression in a wide line",
+        ),
     ],
 }
 

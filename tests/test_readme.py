@@ -256,8 +256,7 @@ def test_the_tests_that_the_promises_name_are_there():
     root = Path(__file__).parent
     defined = {
         name
-        for folder in (root, root.parent / "gpuload" / "testing")
-        for path in folder.rglob("*.py")
+        for path in (*root.rglob("*.py"), *(root.parent / "gpuload" / "testing").glob("*.py"))
         for name in re.findall(r"def (test_\w+)\(", path.read_text())
     }
     names = re.findall(r"`(test_\w+)`", (root.parent / "docs" / "promises.md").read_text())

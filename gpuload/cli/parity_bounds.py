@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-import gpuload as gl
+from gpuload.ops.base import Op
 from gpuload.ops.bounds import EXACT, Bound, stated_bound
 
 EDGES = Bound(
@@ -96,20 +96,20 @@ TABLE: tuple[tuple[str, str, Bound], ...] = (
 
 
 def bound_of(subject: str, party: str) -> Bound:
-    """Return the tolerance of a subject, an op as text or ``"file ..."``, beside a party."""
-    if " on " in party:
-        if subject.startswith("file "):
-            name = "Decode"
-        else:
-            name = subject.partition("(")[0]
-        bounds = getattr(getattr(gl.ops, name, None), "bounds", {})
-        # An op that is made of other ops has the bounds of these: the class alone states none.
-        if isinstance(bounds, property):
-            return EXACT
-        return stated_bound(bounds, party)
+    """Return the tolerance of a subject, an op as text or ``"file ..."``, beside a library."""
     fits = (
         bound
         for name, pattern, bound in TABLE
         if fnmatchcase(subject, name) and fnmatchcase(party, pattern)
     )
     return next(fits, EXACT)
+
+
+def bound_of_executor(op: Op, executor: str) -> Bound:
+    """Return the tolerance of an op on an executor, ``"array on cpu"`` say.
+
+    An op that is made of other ops is held to equal pixels: each of these is compared by itself.
+    """
+    if op.traits.ways:
+        return EXACT
+    return stated_bound(op.traits.bounds, executor)

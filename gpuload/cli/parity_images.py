@@ -21,10 +21,11 @@ from gpuload_peers.libraries import version_of
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli.parity_bounds import bound_of
+from gpuload.cli.parity_bounds import bound_of, bound_of_executor
 from gpuload.cli.parity_ops import EPOCH, SEED, to_host
 from gpuload.cli.parity_rows import Comparison, failure, measure
 from gpuload.errors import RecordError
+from gpuload.ops.bounds import EXACT
 from gpuload.sources.base import Source
 
 HEIGHT, WIDTH = 90, 122  # no multiples of 8
@@ -164,7 +165,7 @@ def compare_source(
     try:
         whole = _decode(source, "array", "cpu")
     except RecordError as error:
-        yield failure(title, "array on cpu", "itself", bound_of(title, "array on cpu"), error)
+        yield failure(title, "array on cpu", "itself", EXACT, error)
         return
     for library, decode in (("Pillow", _by_pillow), ("OpenCV", _by_opencv)):
         if not version_of(library) or "whole" not in parts:
@@ -188,7 +189,7 @@ def _compare_executor(
     title: str, source: Source, whole: Pixels, region: tuple[int, int], executor: tuple[str, str], party: str,
     parts: Sequence[str],
 ) -> Iterator[Comparison]:  # fmt: skip
-    bound = bound_of(title, party)
+    bound = bound_of_executor(gl.ops.Decode(), party)
     try:
         if party != "array on cpu" and "whole" in parts:
             yield measure(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gpuload as gl
-from gpuload.cli.parity_bounds import bound_of
+from gpuload.cli.parity_bounds import bound_of_executor
 from gpuload.cli.parity_rows import Comparison, failure, measure
 from gpuload.graph.graph import Graph, compile_ops, image_sizes
 from gpuload.ops.base import Draw, Op, has_dali_form
@@ -175,7 +175,7 @@ def compare_executors(call: str, executors: Sequence[tuple[str, str]]) -> Iterat
         if name == "dali" and not has_dali_form(op):
             continue
         party = f"{name} on {place.partition(':')[0]}"
-        bound = bound_of(subject, party)
+        bound = bound_of_executor(op, party)
         try:
             with gl.Loader(
                 source, len(source), ops=[op], seed=SEED, executor=name, device=place

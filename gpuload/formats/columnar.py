@@ -496,12 +496,7 @@ def columns_of(
             ``fields=``.
         UnknownFieldError: there is no such column.
     """
-    if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
-        raise SpecError(
-            f"{place} has two columns {twice[0]!r}",
-            cause="a field has a name of its own",
-            remedy="rename one of them with PyArrow, and write the file anew",
-        )
+    _check_names_differ(place, schema.names)
     leaves = list(_leaves((), schema))
     types, images_of_structs = dict(leaves), _images_of_structs(leaves)
     names = _paths_by_name(types)
@@ -520,11 +515,7 @@ def columns_of(
                 name, path, arrow_type, shapes.get(name), defaults.get(name), dtypes.get(name)
             )
         except GpuloadError as error:
-            rest = [
-                column_name
-                for column_name in order
-                if column_name != name and counts[column_name] == 1
-            ]
+            rest = [usual for usual in order if usual != name and counts[usual] == 1]
             if fields is None and rest:
                 error.remedy += f"; fields={rest} leaves it out"
             raise error.within(place) from None
@@ -535,6 +526,16 @@ def columns_of(
                 column = Column(column.field.with_(encoded=True), column.path, None, column.default)
         columns.append(replace(column, call=call))
     return columns
+
+
+def _check_names_differ(place: str, names: Sequence[str]) -> None:
+    """Raise ``SpecError`` if two columns of a file have one name."""
+    if doubles := sorted({name for name in names if names.count(name) > 1}):
+        raise SpecError(
+            f"{place} has two columns {doubles[0]!r}",
+            cause="a field has a name of its own",
+            remedy="rename one of them with PyArrow, and write the file anew",
+        )
 
 
 def names_of(schema: Any) -> list[str]:

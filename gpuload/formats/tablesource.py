@@ -95,7 +95,7 @@ def divide(
         FormatError: the manifest does not say which folders are columns.
     """
     names = arguments.get("partitions")
-    if names is None and listing is not None:
+    if names is None:
         names = _names_in(listing)
     partitions = partitions_of(call, [table.path for table in tables], inner, names)
     if not partitions:
@@ -103,25 +103,14 @@ def divide(
     arguments["partitions"] = tuple(partition.name for partition in partitions)
     in_files = columnar.names_of(tables[0].schema)
     rest = [partition for partition in partitions if partition.name not in in_files]
+    doubles = [partition for partition in partitions if partition.name in in_files]
     if listing is None:
-        for partition in partitions:
-            if partition.name in in_files:
-                _compare(call, partition, tables, arguments["partitions"])
-    fields, of_folders = arguments["fields"], {partition.name for partition in rest}
-    for argument in ("fields", "shapes", "defaults", "dtypes"):
-        names_in_argument = arguments.get(argument) or ()
-        columnar.check_names(tables[0].path, names_in_argument, [*in_files, *of_folders])
-        wrong = of_folders.intersection(names_in_argument)
-        if argument in ("shapes", "dtypes") and wrong:
-            raise SpecError(
-                f"{call}: {argument}: {min(wrong)!r} is the name of a folder",
-                cause="such a column is int64 or text in each record",
-                remedy=f"leave it out; gl.ops.Cast('float32', on={min(wrong)!r}) makes other "
-                "numbers of it",
-            )
-    defaults = {
-        name: value for name, value in arguments["defaults"].items() if name not in of_folders
-    }
+        for partition in doubles:
+            _compare(call, partition, tables, arguments["partitions"])
+    of_folders = {partition.name for partition in rest}
+    _check_names(call, arguments, tables[0].path, in_files, of_folders)
+    fields, defaults = arguments["fields"], arguments["defaults"]
+    defaults = {name: value for name, value in defaults.items() if name not in of_folders}
     if fields is not None:
         rest = [partition for partition in rest if partition.name in fields]
         fields = tuple(name for name in fields if name not in of_folders)
@@ -130,8 +119,27 @@ def divide(
     return {**arguments, "fields": fields, "defaults": defaults}, rest
 
 
-def _names_in(listing: Manifest) -> tuple[str, ...]:
-    """Return the names of the columns that folders are, as a manifest says."""
+def _check_names(
+    call: str, arguments: dict[str, Any], path: str, in_files: Sequence[str], of_folders: set[str]
+) -> None:
+    """Check the names in arguments, of which some are for columns of files alone."""
+    for argument in ("fields", "shapes", "defaults", "dtypes"):
+        columnar.check_names(path, arguments.get(argument) or (), [*in_files, *of_folders])
+    for argument in ("shapes", "dtypes"):
+        names = of_folders.intersection(arguments.get(argument) or ())
+        if names:
+            raise SpecError(
+                f"{call}: {argument}: {min(names)!r} is the name of a folder",
+                cause="such a column is int64 or text in each record",
+                remedy=f"leave it out; gl.ops.Cast('float32', on={min(names)!r}) makes other "
+                "numbers of it",
+            )
+
+
+def _names_in(listing: Manifest | None) -> tuple[str, ...] | None:
+    """Return the names of the columns that folders are, as a manifest says; None without one."""
+    if listing is None:
+        return None
     names = listing.about.get(PARTITIONS, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise listing.error("it does not say which folders are columns")

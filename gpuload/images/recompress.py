@@ -25,9 +25,10 @@ def recompress(pixels: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
     """Return an image as a JPEG of a quality, uint8 ``[H, W, 1]`` or ``[H, W, 3]``; sides up to
     ``LARGEST_SIDE``."""
     library, file = pillow(), io.BytesIO()
+    planes = pixels
     if pixels.shape[2] != 3:  # Pillow takes gray images with two axes alone
-        pixels = pixels[..., 0]
-    library.fromarray(pixels).save(file, "JPEG", quality=quality)
+        planes = pixels[..., 0]
+    library.fromarray(planes).save(file, "JPEG", quality=quality)
     file.seek(0)
     with library.open(file, formats=FORMATS) as image:
         return np.asarray(image).reshape(pixels.shape)

@@ -190,13 +190,15 @@ class Epoch:
                 raise raisable(stop)  # noqa: B904  it has it as its cause
             if outcome is None:  # another thread was faster
                 continue
-            batches = outcome.step.batches
-            if batches:
-                after = batches[step - outcome.step.position.step].after
-            else:
-                after = session.recipe.plan.later(cursor.start, step + 1)
+            after = self._behind(outcome, step)
             if outcome.error is not None:
-                self._raise_error(outcome, before, after)
+                error, after_error = raisable(outcome.error), (after, before[1])
+                if cursor.now is before:
+                    cursor.now = after_error
+                    # Threads keep the step, which must not keep the error: its traceback would
+                    # keep this iterator.
+                    outcome.error = outcome.step.error = None
+                    raise trim_frames(error)
             if cursor.now is not before:  # another thread was faster, perhaps with the error
                 continue
             run.num_untimed += 1
@@ -235,20 +237,12 @@ class Epoch:
             place.cursor = run.cursor
         return run
 
-    def _raise_error(
-        self, outcome: Outcome, before: tuple[Position, Position], after: Position
-    ) -> None:
-        """Raise the error of a step, and go on behind it; nothing if another thread did it."""
-        cursor, error = self._run.cursor, outcome.error
-        if error is None:
-            return
-        error, after_error = raisable(error), (after, before[1])
-        if cursor.now is before:
-            cursor.now = after_error
-            # Threads keep the step, which must not keep the error: its traceback would keep this
-            # iterator.
-            outcome.error = outcome.step.error = None
-            raise trim_frames(error)
+    def _behind(self, outcome: Outcome, step: int) -> Position:
+        """Return the position behind a step."""
+        batches = outcome.step.batches
+        if batches:
+            return batches[step - outcome.step.position.step].after
+        return self._session.recipe.plan.later(self._run.cursor.start, step + 1)
 
     def _end_run(self, run: EpochRun) -> None:
         """End the threads; the loader goes to the next epoch, if it follows this iterator.

@@ -48,7 +48,7 @@ def cache_values(
     check_end(source)
     if memory is not None:
         return in_memory(source, memory)
-    return in_files(source, path or "")
+    return in_files(source, path)  # type: ignore[arg-type]  # not None: it is one of both
 
 
 def check_end(source: Readable) -> None:

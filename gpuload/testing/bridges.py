@@ -122,7 +122,7 @@ class BridgeContract:
 
     def test_a_nest_keeps_its_lists_and_dicts(self) -> None:
         if not self.nests:
-            pytest.skip("fields come one after the other")
+            pytest.skip("not promised: fields come one after the other")
         loader = self.loader({"inputs": {"again": "image"}, "target": "label"})
 
         output = self.output(next(iter(self.batches(loader))))
@@ -275,7 +275,7 @@ class BridgeContract:
         self, kind: str, tmp_path: Path
     ) -> None:
         if kind in self.takes:
-            pytest.skip(f"the framework has {kind}")
+            pytest.skip(f"not promised: the framework has {kind}")
         loader = Loader(_source_of(kind, tmp_path), batch_size=2, device="cpu", output="x")
         if self.device != "cpu":  # a field that has no dtype on a GPU stays on the host
             loader = loader.replace(device=self.device)
@@ -295,7 +295,7 @@ class BridgeContract:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if not self.module:
-            pytest.skip("it imports no package")
+            pytest.skip("not promised: it imports no package")
         module = sys.modules[self.module]
         for name in [name for name in sys.modules if name.startswith(f"{self.module}.")]:
             monkeypatch.delitem(sys.modules, name)
@@ -424,7 +424,7 @@ class TensorsContract(BridgeContract):
 
     def _needs_shared_memory(self) -> None:
         if not self.shares or self.device != "cpu":
-            pytest.skip("the framework shares no memory of the host")
+            pytest.skip("not promised: the framework shares no memory of the host")
 
     def _counts(self, loader: Loader) -> tuple[float, float]:
         stats = loader.stats()

@@ -60,13 +60,12 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
                 cause="it is 'epoch' or a number of steps",
                 remedy="pass 1000, say",
             )
-        self.loader, self._every = loader, int(save_freq) if by_steps else None  # type: ignore[call-overload]
-        self._start, self._epoch_begin, self._num_trained, self._num_saved = (
-            loader.position,
-            0,
-            0,
-            0,
-        )
+        self.loader = loader
+        self._every: int | None = None
+        if by_steps:
+            self._every = int(save_freq)  # type: ignore[call-overload]
+        self._start, self._epoch_begin = loader.position, 0
+        self._num_trained = self._num_saved = 0
         self._epoch = self._first = 0
         self._is_over = False  # the epoch of Keras before ``_epoch``
 

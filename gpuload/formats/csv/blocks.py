@@ -21,7 +21,7 @@ from gpuload.formats.csv.keep import Room
 from gpuload.formats.csv.kinds import Form, row_dtype
 from gpuload.formats.csv.lines import TextBlock
 from gpuload.formats.csv.listing import sizes_of
-from gpuload.formats.csv.rows import FileRecords, write_block
+from gpuload.formats.csv.rows import CsvFileRecords, write_block
 from gpuload.formats.csv.values import Job
 from gpuload.ragged import Ragged, offsets_of
 from gpuload.sources.blocks import CACHE_BYTES, BlockLeaf, BlockMemory
@@ -55,7 +55,7 @@ class _Blocks:
         self,
         job: Job,
         form: Form,
-        parts: Sequence[FileRecords],
+        parts: Sequence[CsvFileRecords],
         groups: Sequence[FieldRun | Reference],
         storage: Storage,
     ) -> None:
@@ -100,7 +100,7 @@ class _Blocks:
 def leaves_of(
     job: Job,
     form: Form,
-    parts: Sequence[FileRecords],
+    parts: Sequence[CsvFileRecords],
     groups: Sequence[FieldRun | Reference],
     storage: Storage,
 ) -> tuple[BlockLeaf, ...]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gpuload.formats.csv import faults, parse, table
 from gpuload.formats.csv.kinds import Form, is_found, is_referred, row_dtype
 from gpuload.formats.csv.parse import OVER
-from gpuload.formats.csv.rows import FileRecords, WiderForm, bodies, convert, guess
+from gpuload.formats.csv.rows import CsvFileRecords, WiderForm, bodies, convert, guess
 from gpuload.formats.csv.table import RowTable, TableWriter
 from gpuload.formats.csv.values import Job
 from gpuload.progress import Progress
@@ -47,7 +47,7 @@ class CsvRows:
     """
 
     form: Form
-    parts: list[FileRecords]
+    parts: list[CsvFileRecords]
     rows: NDArray[Any] | None = None
     tables: tuple[RowTable, ...] = ()
     payload: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -71,7 +71,7 @@ def _in_memory(job: Job, progress: Progress) -> CsvRows | None:
     """Return the rows of small files; None if they are large."""
     rooms = list[Room]()
 
-    def converter(form: Form) -> Callable[[int], FileRecords]:
+    def converter(form: Form) -> Callable[[int], CsvFileRecords]:
         rooms[:] = [room := Room(MOST_ROWS_BYTES)]
         return lambda number: convert(job, number, form, room, progress)
 

@@ -3,7 +3,7 @@
 Values  the names of the columns, the form of the text, and the form of the rows: for each column
         that was read its kind and its longest text.
 Arrays  of each file its records and blocks; of each block its first record, its line, its byte, and
-        whether each of its records is one line (`rows.FileRecords`).
+        whether each of its records is one line (`rows.CsvFileRecords`).
 Limits  Lines of compressed files, and of those in another encoding, have no places: of these files,
         and of files with wrong lines, the manifest holds none of this, and they are read when they
         are opened.
@@ -21,7 +21,7 @@ from gpuload.formats.csv import table
 from gpuload.formats.csv.columns import CsvColumn, Dialect
 from gpuload.formats.csv.kinds import ColumnKind, Form
 from gpuload.formats.csv.parse import CODES, NULL, OVER, TEXT, WORDS
-from gpuload.formats.csv.rows import FileRecords
+from gpuload.formats.csv.rows import CsvFileRecords
 from gpuload.formats.csv.values import Job
 from gpuload.formats.listing import ListedArray, read_arrays, split_by_file, to_arrays
 from gpuload.order import MAX_LENGTH
@@ -55,9 +55,9 @@ class Listing:
     columns: tuple[str, ...]
     form: Form
     longest: tuple[int, ...]
-    parts: list[FileRecords]
+    parts: list[CsvFileRecords]
 
-    def select(self, columns: Sequence[CsvColumn]) -> tuple[Form, list[FileRecords]] | None:
+    def select(self, columns: Sequence[CsvColumn]) -> tuple[Form, list[CsvFileRecords]] | None:
         """Return the form of the rows of some columns, and the result for each file; None if one is
         not known."""
         texts = [_text_of(column) for column in columns]
@@ -70,7 +70,7 @@ class Listing:
         ]
 
 
-def entries_of(job: Job, form: Form, parts: Sequence[FileRecords]) -> Entries:
+def entries_of(job: Job, form: Form, parts: Sequence[CsvFileRecords]) -> Entries:
     """Return the part of a manifest about files."""
     if any(part.bad or (part.places[:, 2] < 0).any() for part in parts):
         return Entries()
@@ -136,7 +136,7 @@ def _is_sound(kind: ColumnKind) -> bool:
     )
 
 
-def _parts_of(manifest: Manifest) -> list[FileRecords]:
+def _parts_of(manifest: Manifest) -> list[CsvFileRecords]:
     """Return records and blocks of each file; raises ``FormatError`` where these cannot be."""
     counts, blocks, places = read_arrays(manifest, ARRAYS).values()
     num_records, num_bytes = sizes_of(places, blocks, counts, manifest.files.sizes).T
@@ -153,14 +153,16 @@ def _parts_of(manifest: Manifest) -> list[FileRecords]:
     if not is_sound:
         raise manifest.error("its blocks are not in order, or lie outside of their file")
     pieces = split_by_file(places, blocks)
-    return [FileRecords(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)]
+    return [
+        CsvFileRecords(count, piece) for count, piece in zip(counts.tolist(), pieces, strict=True)
+    ]
 
 
 def sizes_of(places: Indices, blocks: Indices, counts: Indices, sizes: Indices) -> Indices:
     """Return the records and the bytes of each block, int64 ``[num_blocks, 2]``.
 
     Args:
-        places: of the blocks of all files, as `FileRecords.places` has them.
+        places: of the blocks of all files, as `CsvFileRecords.places` has them.
         blocks: the number of blocks of each file.
         counts: its records.
         sizes: its bytes.

@@ -69,7 +69,7 @@ class Sink(Protocol):
 
 
 @dataclass
-class FileRecords:
+class CsvFileRecords:
     """The result of reading a file.
 
     Attributes:
@@ -134,7 +134,7 @@ def _with_room(column: CsvColumn, kind: ColumnKind) -> ColumnKind:
 
 def convert(
     job: Job, number: int, form: Form, sink: Sink | None, progress: Progress
-) -> FileRecords:
+) -> CsvFileRecords:
     """Read a file and write its rows to a sink; without a sink the file is only parsed.
 
     Raises:
@@ -143,7 +143,7 @@ def convert(
     """
     path, files = job.files.paths[number], job.files
     part, places, wider = (
-        FileRecords(longest=[0] * len(job.columns)),
+        CsvFileRecords(longest=[0] * len(job.columns)),
         list[tuple[int, int, int, int]](),
         form,
     )

@@ -48,7 +48,7 @@ from gpuload.formats.csv.keep import CsvRows, read_rows
 from gpuload.formats.csv.kinds import Form
 from gpuload.formats.csv.lines import blocks, scan
 from gpuload.formats.csv.listing import entries_of, from_manifest
-from gpuload.formats.csv.rows import FileRecords
+from gpuload.formats.csv.rows import CsvFileRecords
 from gpuload.formats.csv.table import RowTable
 from gpuload.formats.csv.values import Job
 from gpuload.sources.arrays import ArrayLeaf
@@ -181,22 +181,22 @@ def csv(
     marks["compression"] = (compression, "auto")
     arguments |= {name: value for name, (value, usual) in marks.items() if value != usual}
     job = Job(files, dialect, names, read, keeps_bad=keeps_bad)
-    if listing is None:
-        selection = None
+    selection = None if listing is None else listing.select(read)
+    if selection is None:
+        content = _read_rows(job)
     else:
-        selection = listing.select(read)
+        content = CsvRows(*selection)
+    return CsvSource(job, fields, Opening(csv, arguments), content)
+
+
+def _read_rows(job: Job) -> CsvRows:
+    """Return the rows of the files; errors of a line name the argument that lets it pass."""
     try:
-        if selection is None:
-            content = read_rows(job)
-        else:
-            content = CsvRows(*selection)
+        return read_rows(job)
     except RecordError as error:
-        if keeps_bad:
-            error.remedy += ""
-        else:
+        if not job.keeps_bad:
             error.remedy += '; or have such lines be damaged records: gl.csv(..., bad_lines="keep")'
         raise
-    return CsvSource(job, fields, Opening(csv, arguments), content)
 
 
 class CsvSource(FileSource):
@@ -308,7 +308,7 @@ class _Lines:
         bad: the wrong lines, by the number of their record.
     """
 
-    def __init__(self, job: Job, parts: Sequence[FileRecords]) -> None:
+    def __init__(self, job: Job, parts: Sequence[CsvFileRecords]) -> None:
         self.job, self.parts = job, parts
         self.starts = starts_of([part.count for part in parts])
         self.bad = {
@@ -386,7 +386,7 @@ def _of_tables(
     return tuple(leaves), storage
 
 
-def _line(job: Job, file: int, part: FileRecords, record: int) -> int:
+def _line(job: Job, file: int, part: CsvFileRecords, record: int) -> int:
     """Return the line where a record begins; 0 if the file has changed."""
     block = int(np.searchsorted(part.places[:, 0], record, side="right")) - 1
     first, line, offset, is_regular = part.places[block].tolist()

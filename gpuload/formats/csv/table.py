@@ -1,7 +1,7 @@
 """The table: the rows of one CSV file as a file in the cache folder, read as fixed-size records.
 
 Layout   A kept file (`storage/keptfile.py`): rows of ``row_bytes`` from byte 0 on | their payload |
-         places, int64 ``[n, 4]`` (`rows.FileRecords`). The JSON at its end has their numbers.
+         places, int64 ``[n, 4]`` (`rows.CsvFileRecords`). The JSON at its end has their numbers.
 Why      shuffled reading asks for one piece of memory a record. The same data by columns, as in an
          Arrow file, asks for one a column: measured on 10^6 records of ten columns, shuffled, see
          `benchmarks/csv_rows.py`.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gpuload.formats.csv.badlines import BadLine
 from gpuload.formats.csv.kinds import ColumnKind, Form
-from gpuload.formats.csv.rows import FileRecords
+from gpuload.formats.csv.rows import CsvFileRecords
 from gpuload.storage import keptfile
 from gpuload.storage.keptfile import KeptFile
 
@@ -44,7 +44,7 @@ class RowTable:
     """
 
     file: KeptFile
-    part: FileRecords
+    part: CsvFileRecords
     row_bytes: int
     payload: int
 
@@ -85,7 +85,7 @@ class TableWriter:
                 self._spool: Any = stack.enter_context(tempfile.TemporaryFile(dir=home))
             yield self
 
-    def end(self, part: FileRecords, row_bytes: int) -> None:
+    def end(self, part: CsvFileRecords, row_bytes: int) -> None:
         """Write the payload, the places and the faults behind the rows."""
         if self._has_payload:
             self._spool.seek(0)
@@ -136,7 +136,7 @@ def load(path: str, made_of: Any, row_bytes: int, *, eager: bool) -> RowTable | 
     bad = [BadLine(number, line, offset, reason, texts[cause], texts[remedy])
            for number, line, offset, reason, cause, remedy in about["bad"]]  # fmt: skip
     return RowTable(
-        file, FileRecords(count, places, about["longest"], bad), row_bytes, count * row_bytes
+        file, CsvFileRecords(count, places, about["longest"], bad), row_bytes, count * row_bytes
     )
 
 

@@ -64,21 +64,9 @@ def to_manifest(
     Raises:
         SpecError: the metadata of an array have no form in a manifest.
     """
-    numbers: list[dict[str, int]] = [{} for _ in paths]
-    texts = dict[int, str]()  # of kinds by their identity: groups of a manifest have them in common
-    kind_of = np.zeros((len(tables), len(paths)), np.uint32)
-    for row, table in enumerate(tables):
-        for column, (path, array) in enumerate(zip(paths, table, strict=True)):
-            key = id(array.kind)
-            if key not in texts:
-                texts[key] = _text_of(path, array.kind)
-            kind_of[row, column] = numbers[column].setdefault(texts[key], len(numbers[column]))
-    lacking = [
-        array.chunks
-        for table in tables
-        for array in table
-        if array.chunks.size != _num_chunks(array)
-    ]
+    kind_of, numbers = _number_kinds(paths, tables)
+    arrays = [array for table in tables for array in table]
+    lacking = [array.chunks for array in arrays if array.chunks.size != _num_chunks(array)]
     values: dict[str, Any] = {
         "kind_of": kind_of,
         "lengths": [[array.length for array in table] for table in tables],
@@ -90,6 +78,22 @@ def to_manifest(
         values["num_absent"] = [[-1 if n is None else n for n in row] for row in num_absent]
     about = {"paths": list(paths), "kinds": [list(map(json.loads, column)) for column in numbers]}
     return about, to_arrays(GROUPS, values)
+
+
+def _number_kinds(
+    paths: Sequence[str], tables: Sequence[Sequence[StoredArray]]
+) -> tuple[Array, list[dict[str, int]]]:
+    """Return the number of the kind of each array, ``[groups, paths]``, and the numbers by path."""
+    numbers: list[dict[str, int]] = [{} for _ in paths]
+    texts = dict[int, str]()  # of kinds by their identity: groups of a manifest have them in common
+    kind_of = np.zeros((len(tables), len(paths)), np.uint32)
+    for row, table in enumerate(tables):
+        for column, (path, array) in enumerate(zip(paths, table, strict=True)):
+            key = id(array.kind)
+            if key not in texts:
+                texts[key] = _text_of(path, array.kind)
+            kind_of[row, column] = numbers[column].setdefault(texts[key], len(numbers[column]))
+    return kind_of, numbers
 
 
 def _num_chunks(array: StoredArray) -> int:
