@@ -261,7 +261,7 @@ BRANCHES = (
 # Packages by which threads meet, or lifetimes, or memory of others; and words that tell of that.
 MEETINGS = {"threading", "weakref", "mmap", "ctypes"}
 THREAD_WORDS = re.compile(
-    r"thread|lock|lives|alive|lifetime|garbage|collect|for ever", re.IGNORECASE
+    r"thread|lock|lives|alive|lifetime|garbage|collect|for ever|fork", re.IGNORECASE
 )
 
 BUILTINS = ("open", "input", "eval", "exec", "compile", "print", "__import__")

@@ -10,7 +10,8 @@ class Ledger:
     """Counts the device memory that is lent: arrays that share one memory count once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # no finalizer takes it
+        # The thread that lends and the one that takes back both count. No finalizer takes the lock.
+        self._lock = threading.Lock()
         # Of each memory, by its address: how many loans, how many bytes.
         self._loans: dict[int, tuple[int, int]] = {}
 

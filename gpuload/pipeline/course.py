@@ -43,9 +43,9 @@ class Course:
     def __init__(self, setup: Setup, ops: Sequence[Op]) -> None:
         self.place = LoaderPosition(Position())
         self._plan, self._source, self._ops = setup.plan, setup.source, ops
-        self._ahead: weakref.ref[Epoch] | None = (
-            None  # the latest iterator that reads ahead of the training,
-        )
+        # The latest iterator that reads ahead of the training. It lives as long as its reader, and
+        # ends its threads when that is garbage.
+        self._ahead: weakref.ref[Epoch] | None = None
         self._cursor = self._end = Cursor(Position())  # where it is, and where it takes the loader
         self._moves: Moves = "end"
         self._num_before, self._is_endless = 0, False

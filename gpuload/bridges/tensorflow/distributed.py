@@ -76,6 +76,7 @@ def distribute(loader: Loader, strategy: Any) -> Any:
     def make_dataset(context: Any) -> Any:
         shard_loaders = shards_of(context)
         loaders.extend(shard_loaders)
+        # TensorFlow keeps the generators of all datasets for ever; loaders must not live as long.
         weak, weak_shards = weakref.ref(loader), [weakref.ref(shard) for shard in shard_loaders]
 
         def epoch() -> Iterator[Nest]:
