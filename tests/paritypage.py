@@ -136,10 +136,10 @@ def tables(comparisons: list[Comparison], machine: str, date: str) -> str:
 def main(arguments: list[str]) -> None:
     """Compare, and write the page."""
     device = "gpu" if arguments == ["--device", "gpu"] else "cpu"
-    if importlib.util.find_spec("torchvision"):
-        importlib.import_module(
-            "tests.oracle_torchvision"
-        )  # torchvision for CUDA loads beside torch for CPUs, too
+    if importlib.util.find_spec("torchvision") is None:
+        raise SystemExit("the page has a column of torchvision: run `make pages`, which brings it")
+    # torchvision for CUDA loads beside torch for CPUs, too.
+    importlib.import_module("tests.oracle_torchvision")
     comparisons = list(parity.compare(device=device))
     text = tables(comparisons, parity.machine(device), datetime.date.today().isoformat())
     page = PAGE.read_text(encoding="utf-8")

@@ -630,9 +630,7 @@ class Auditor:
             alternative = f"; {word} has the core decode on the host"
         record = int(step.records[row.row])
         place, number = recipe.source.where(record), f"record {record}"
-        if place.endswith(number):
-            place = place
-        else:
+        if not place.endswith(number):
             place = f"{place} ({number} of the source)"
         if result.changes:
             alternative = "; write def f(x, rng): rng is a generator of the record's own, in place of np.random"

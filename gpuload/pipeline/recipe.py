@@ -629,9 +629,7 @@ def _num_joined(recipe: Recipe, most_bytes: int, max_steps: int, prefetch: int |
         return 1
     # At least two groups of the steps that the user wants ahead: one is made while the other is
     # taken.
-    if prefetch is None:
-        max_steps = max_steps
-    else:
+    if prefetch is not None:
         max_steps = max(1, prefetch // 2)
     step_bytes = max(
         recipe.slot_bytes, 0 if recipe.on_rows else recipe.batch_bytes // RESULT_BYTES, 1

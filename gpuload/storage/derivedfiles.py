@@ -95,9 +95,7 @@ def _cache_folder() -> str:
     else:
         usual = os.environ.get("XDG_CACHE_HOME", "")
         # a relative one is to be ignored, its specification says
-        if os.path.isabs(usual):
-            usual = usual
-        else:
+        if not os.path.isabs(usual):
             usual = "~/.cache"
     expanded = os.path.expanduser(usual)
     if not os.path.isabs(expanded):

@@ -38,17 +38,17 @@ std::vector<double> arguments_of(Input& input, int64_t code, int64_t depth) {
     const auto put = [&](int64_t count) {
         for (int64_t i = 0; i < count; ++i) numbers.push_back(number_of(input));
     };
-    if (code == 1) {  // a table of 256 bytes
+    if (code == int(core::Code::TABLE)) {  // a table of 256 bytes
         put(32);
-    } else if (code == 10) {  // a blur: weights of two windows
+    } else if (code == int(core::Code::BLUR)) {  // a blur: weights of two windows
         const int64_t down = input.number(1, 9), across = input.number(1, 9);
         numbers = {double(down), double(across)};
         put(down + across);
-    } else if (code == 15) {  // an affine map: interpolation, six numbers, a fill
+    } else if (code == int(core::Code::PIL_AFFINE)) {  // an affine map: interpolation, six numbers, a fill
         numbers = {double(input.number(0, 2))};
         put(6);
         for (int c = 0; c < 3; ++c) numbers.push_back(input.byte());
-    } else if (code == 16) {  // a turn by quarters
+    } else if (code == int(core::Code::PIL_TURN)) {  // a turn by quarters
         numbers = {double(input.number(0, 4))};
     } else if (code == CLAHE) {  // a limit, tiles down and across
         numbers = {input.flag() ? number_of(input) : double(input.number(1, 300)) / 4, double(input.number(0, 30)),
