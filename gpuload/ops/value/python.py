@@ -173,23 +173,24 @@ class Python(Op):
         if not self._is_joint:
             return super().spec_after(spec)
         before = [spec[name] for name in self.targets(spec)]
+        names = [target.name for target in before]
         for target in before:
             self._require_pixels(target)
-        self._check_call([target.name for target in before])
+        self._check_call(names)
         declared = arguments.outputs(self, self.out) or {}
         unmentioned = [name for name in declared if name in spec and spec[name] not in before]
         if unmentioned:
             raise SpecError(
                 f"{self}: out= names the fields {unmentioned}",
                 cause="they are fields already, and the function does not get them",
-                remedy=f"name them in on= too, on={(*(target.name for target in before), *unmentioned)}, or choose new "
-                "names",
+                remedy=f"name them in on= too, on={(*names, *unmentioned)}, or choose new names",
             )
         if self.out is None:
             return spec.including(*self._infer_fields(before))
-        if self.batch and not all(target.uniform for target in before):
+        varying = [target.name for target in before if not target.uniform]
+        if self.batch and varying:
             raise SpecError(
-                f"{self}: the shape of {[target.name for target in before if not target.uniform]} varies",
+                f"{self}: the shape of {varying} varies",
                 cause="with batch=True the function gets arrays of some records, of one shape each",
                 remedy="leave batch=True out",
             )
@@ -201,12 +202,9 @@ class Python(Op):
                     cause="a part that is left out of out= stays as it was, and this field was not there",
                     remedy=f"write out={{{target.name!r}: ('float32', (4,))}}, say",
                 )
-        return spec.including(
-            *(
-                arguments.declared(declared.get(target.name, {}), target)
-                for target in [*before, *new]
-            )
-        )
+        targets = [*before, *new]
+        after = (arguments.declared(declared.get(target.name, {}), target) for target in targets)
+        return spec.including(*after)
 
     def of(self, name: str, after: Field | None = None) -> Python:
         """Return the op with all that the function must return for a field in ``out``."""
