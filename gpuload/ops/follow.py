@@ -346,7 +346,9 @@ class MoveAnnotations(Follower):
             return x.with_payload(self._move(x.flat, x.lengths, draw))
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
-        lengths = np.full(len(x), x.shape[1] if x.ndim > 2 else 1, np.int64)
+        lengths = np.ones(len(x), np.int64)
+        if x.ndim > 2:
+            lengths[:] = x.shape[1]
         return self._move(x.reshape(-1, *x.shape[min(2, x.ndim - 1) :]), lengths, draw).reshape(
             x.shape
         )

@@ -247,7 +247,9 @@ def move_pixels(
 
 def moved_dtype(dtype: np.dtype[Any], unknown: tuple[str, ...]) -> str:
     """Return DALI's name of the dtype that the operator of ``move_pixels`` gets."""
-    return (RAW if dtype.name in unknown else DALI_DTYPES)[dtype.name]
+    if dtype.name in unknown:
+        return RAW[dtype.name]
+    return DALI_DTYPES[dtype.name]
 
 
 def to_float16(dali: ModuleType, x: Any, device: str) -> Any:

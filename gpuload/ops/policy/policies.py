@@ -257,7 +257,9 @@ class _Torchvision(_Policy):
             return LevelRule("shift")
         if name in ("ShearX", "ShearY", "Solarize"):
             return LevelRule({"ShearX": "shear x", "ShearY": "shear y"}.get(name, "threshold"))
-        return LevelRule("factor" if name in SIGNED and name != "Rotate" else "level")
+        if name in SIGNED and name != "Rotate":
+            return LevelRule("factor")
+        return LevelRule("level")
 
 
 def _shear_x(level: float) -> float:

@@ -242,7 +242,10 @@ class Decode(Op):
         if "start" in draw:
             (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
             region = top, left, height, width
-        return self.decode_file(x, region, head.jpeg_head(draw[HEADS]) if HEADS in draw else None)
+        jpeg_head = None
+        if HEADS in draw:
+            jpeg_head = head.jpeg_head(draw[HEADS])
+        return self.decode_file(x, region, jpeg_head)
 
     def decode_file(
         self,
