@@ -67,13 +67,13 @@ def _acts(graph: Graph) -> Iterator[tuple[int, Op, tuple[str, ...], Spec]]:
         yield place, op, on, graph.before(place)
 
 
-def _targets_where(graph: Graph, holds: Callable[[Op], object]) -> set[str]:
+def _fields_of_ops(graph: Graph, holds: Callable[[Op], object]) -> set[str]:
     """Return the fields that some ops act on: those for which ``holds`` is true."""
     pairs = zip(graph.ops, graph.targets, strict=True)
     return {name for op, on in pairs if holds(op) for name in on}
 
 
-def _moves_by_itself(op: Op) -> bool:
+def _is_function(op: Op) -> bool:
     """Return True for a function and an operator of DALI: they may move any pixels."""
     return calls_python(op) or op.traits.execution.needs_dali
 
@@ -190,8 +190,8 @@ def _casts_after(graph: Graph, place: int, casts: Casts) -> Casts:
     if type(op).__name__ == "Cast":
         levels |= {name: (op, before[name]) for name in on if before[name].dtype.kind in "ui"}
     after = graph.specs[place]
-    others = {name: cast for name, cast in casts.items() if name not in origins}
-    return others | {name: cast for name, cast in levels.items() if after[name].dtype.kind == "f"}
+    rest = {name: cast for name, cast in casts.items() if name not in origins}
+    return rest | {name: cast for name, cast in levels.items() if after[name].dtype.kind == "f"}
 
 
 def _unmarked_slices(graph: Graph) -> str | None:
@@ -234,7 +234,7 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
                 f"cause: nothing says that they belong to the image; remedy: {forms}, so that one draw serves all; or "
                 f"{_as_meant(before, image, fields)}"
             )
-    targets = _targets_where(graph, lambda op: True)
+    targets = _fields_of_ops(graph, lambda op: True)
     return _left_rows(graph, [name for name in names if name not in targets])
 
 
@@ -247,8 +247,8 @@ def _roles_that_stay(graph: Graph, place: int, names: Sequence[str]) -> dict[str
         names: the fields of a batch.
     """
     before = graph.before(place)
-    moving = _targets_where(graph, lambda op: op.traits.geometric)
-    by_function = _targets_where(graph, _moves_by_itself)
+    moving = _fields_of_ops(graph, lambda op: op.traits.geometric)
+    by_function = _fields_of_ops(graph, _is_function)
     roles: dict[str, list[Field]] = {}
     for field in (field for field in before if field.name in names):
         role = beside.role(field, before[graph.targets[place][0]], graph.roles)
@@ -275,11 +275,11 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
     for place, op, on, before in _acts(graph):
         targets = [name for name in on if name in views]
         if targets and op.traits.geometric and image in before:
-            shown = [field for field in before if field.name in {*names} - {*on} - views]
+            in_batch = [field for field in before if field.name in {*names} - {*on} - views]
             places = (*beside.PLACES, MASK)
             fields = [
                 field.name
-                for field in shown
+                for field in in_batch
                 if field.is_marked or beside.role(field, before[image], graph.roles) in places
             ]
             if fields:
@@ -334,17 +334,17 @@ def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    by_function = _targets_where(graph, _moves_by_itself)
+    by_function = _fields_of_ops(graph, _is_function)
     for place, op, on, before in _acts(graph):
         image = beside.image_name(before)
-        if not _moves_by_itself(op) or op.traits.geometric or image not in on:
+        if not _is_function(op) or op.traits.geometric or image not in on:
             continue
         is_mover = getattr(op, "fn", None) in MOVERS
         if not is_mover and not beside.is_resized(before[image], graph.specs[place][image]):
             continue
-        shown = [field for field in before if field.name in {*names} - by_function]
+        in_batch = [field for field in before if field.name in {*names} - by_function]
         fields = []
-        for field in shown:
+        for field in in_batch:
             role = field.kind or beside.role(field, before[image], graph.roles)
             is_meant = graph.choices[place]
             if field.kind:  # a resize leaves places that are parts of the image
@@ -451,8 +451,8 @@ def _unmixed(graph: Graph, place: int, names: Sequence[str]) -> list[Field]:
     op, on, before = graph.ops[place], graph.targets[place], graph.before(place)
     fields = [field for field in before if field.name in {*names} - {*on}]
     if not graph.choices[place]:
-        mixed = _targets_where(graph, lambda op: op.traits.mixes)
-        fields = [field for field in fields if field.name not in mixed]
+        mix_fields = _fields_of_ops(graph, lambda op: op.traits.mixes)
+        fields = [field for field in fields if field.name not in mix_fields]
     elif beside.image_name(before) in on:  # on= says it, but of labels; two ops have two draws
         fields = [field for field in fields if _is_label(graph, field)]
     else:

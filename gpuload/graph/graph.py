@@ -393,9 +393,10 @@ class Graph:
             if drawing.follows is not None:
                 draw = drawing.follows.complete(draw, size)
             if drawing.group and partners is not None:
+                rows = partners
                 if drawing.group == 2:
-                    partners = partners[:, 0]
-                draw = draw | {PARTNER: partners}
+                    rows = partners[:, 0]
+                draw = draw | {PARTNER: rows}
             heads = drawing.head_field
             if heads is not None and sizes[heads].shape[1] == len(COLUMNS):
                 draw = draw | {HEADS: sizes[heads]}
@@ -652,10 +653,10 @@ class _Drawing:
             return sizes.get(self.size_field, unknown)
         name = self.targets[0]
         first = sizes[name]
-        others = self.targets[1:]
+        rest = self.targets[1:]
         if self.any_size:
-            others = ()
-        for second in others:
+            rest = ()
+        for second in rest:
             if not np.array_equal(sizes[second], first):
                 row = int((sizes[second] != first).any(axis=1).argmax())
                 raise RowError(

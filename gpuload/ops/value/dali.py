@@ -119,6 +119,12 @@ class Dali(Op):
                 subject = self.fn
             raise self._is_random(subject)
 
+    def __repr__(self) -> str:
+        """Return the call that makes the op, with the arguments of DALI's operator by name."""
+        values = {**self.settings, "out": self.out, "on": self.on}
+        texts = [f"{name}={value!r}" for name, value in values.items() if value is not None]
+        return f"Dali({', '.join([repr(self.fn), *texts])})"
+
     def field_after(self, field: Field) -> Field:
         """Return the field as ``out`` declares it."""
         if field.encoded and not {"dtype", "shape"} <= set(self.out or ()):
