@@ -249,6 +249,7 @@ $(EMULATED_STAMP): constraints.txt | $(STAMP)
 # What is made from the ops: their table, their pictures, a state with each, the page of parity beside torchvision and timm;
 # and the tables of formats.
 pages: setup $(TORCH_STAMP)
+	$(BIN)/python -m tests.opnames
 	$(BIN)/python -m tests.opexamples
 	$(BIN)/python -m tests.gallery
 	$(BIN)/python -m tests.sourcepages

@@ -349,7 +349,7 @@ def test_regions_that_doctor_found_bad_on_a_cpu_are_cut_from_whole_images_for_a_
 
     cpu, gpu = loaders("normalised")
 
-    assert all(crop is None for crop in gpu.graph.crops)
+    assert all(crop is None for crop in gpu.port.graph.crops)
     assert (
         "whole images are decoded and cut: gpuload doctor found that array on cpu" in gpu.describe()
     )

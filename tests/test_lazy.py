@@ -20,7 +20,7 @@ import pytest
 import gpuload as gl
 from gpuload import formats, lazy
 from gpuload.errors import SpecError
-from tests import house
+from tests import house, opnames
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gpuload", "gpuload.ops", "gpuload.recipes")
@@ -95,6 +95,18 @@ def _imports_of(branch, package):
         else:
             module = node.module.removeprefix(f"{package}.")
             yield from ((alias.asname or alias.name, module) for alias in node.names)
+
+
+def test_the_lists_of_ops_follow_from_the_line_of_each_op():
+    text = opnames.INIT.read_text(encoding="utf-8")
+    line = "    from gpuload.ops.value.onehot import OneHot\n"
+
+    assert opnames.filled(text) == text
+    more = opnames.filled(
+        text.replace(line, f"{line}    from gpuload.ops.value.other import Other\n")
+    )
+    assert '    "OneOf",\n    "Op",\n    "Other",\n    "Pad",\n' in more
+    assert '        "value.other": ("Other",),\n' in more
 
 
 def test_the_calls_of_formats_are_those_that_type_checkers_read():

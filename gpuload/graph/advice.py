@@ -20,7 +20,8 @@ By an op      what ``Traits.advice`` says of a field that the op acts on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -35,6 +36,9 @@ MOVERS = (  # functions of NumPy, and operators of DALI, that move pixels with a
     "slice", "sphere", "warp_affine", "water",
 )  # fmt: skip
 
+# For each field of levels that are no longer whole numbers the cast, and the field before it.
+Casts: TypeAlias = dict[str, tuple[Op, Field]]
+
 
 def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
     """Give the warnings about a list of ops.
@@ -48,14 +52,30 @@ def advice(graph: Graph, names: Sequence[str]) -> Iterator[str]:
     yield from filter(None, (_equal_views(graph, names), _wrong_order(graph), _wrong_levels(graph)))
     yield from filter(None, (_unmarked_slices(graph), _blended_masks(graph)))
     for place, on in enumerate(graph.targets):
+        before = graph.before(place)
         for name in on:
-            if name in graph.before(place):
-                advice_on = graph.op_on(place, name).traits.advice
-                line = advice_on(graph.before(place)[name]) if advice_on is not None else None
-            else:
-                line = None
-            if line is not None:
-                yield line
+            if name not in before:
+                continue
+            advice_on = graph.op_on(place, name).traits.advice
+            if advice_on is not None:
+                yield from filter(None, [advice_on(before[name])])
+
+
+def _acts(graph: Graph) -> Iterator[tuple[int, Op, tuple[str, ...], Spec]]:
+    """Give each op of a list with its place, the fields that it acts on, and the spec before it."""
+    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+        yield place, op, on, graph.before(place)
+
+
+def _fields_of_ops(graph: Graph, holds: Callable[[Op], object]) -> set[str]:
+    """Return the fields that some ops act on: those for which ``holds`` is true."""
+    pairs = zip(graph.ops, graph.targets, strict=True)
+    return {name for op, on in pairs if holds(op) for name in on}
+
+
+def _is_function(op: Op) -> bool:
+    """Return True for a function and an operator of DALI: they may move any pixels."""
+    return calls_python(op) or op.traits.execution.needs_dali
 
 
 def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
@@ -66,9 +86,8 @@ def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    steps = {
-        name: (name,) for name in graph.spec_in.names
-    }  # equal fields begin as one and pass through the same ops
+    # Equal fields begin as one and pass through the same ops.
+    steps = {name: (name,) for name in graph.spec_in.names}
     last_draw: dict[str, Op] = {}
     for place, (op, on, fields) in enumerate(
         zip(graph.ops, graph.targets, graph.outputs, strict=True)
@@ -88,8 +107,6 @@ def _equal_views(graph: Graph, names: Sequence[str]) -> str | None:
             steps[name] = (*steps.get(name, ()), f"{place} {twin}")
         if is_random(op):
             last_draw |= dict.fromkeys(fields, op)
-        else:
-            last_draw |= {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         groups.setdefault(steps[name], []).append(name)
@@ -110,8 +127,8 @@ def _wrong_order(graph: Graph) -> str | None:
     """Return a warning about the first op that acts on numbers about 0 as if they were an image;
     None if none does."""
     centred: dict[str, Op] = {}  # for each field the op that normalised it
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        before, after = graph.before(place), graph.specs[place]
+    for place, op, on, before in _acts(graph):
+        after = graph.specs[place]
         for name in on:
             if name not in centred or before[name].dtype.kind != "f":
                 continue
@@ -128,7 +145,9 @@ def _wrong_order(graph: Graph) -> str | None:
                     f"remedy: {remedy}"
                 )
         for name in graph.outputs[place]:
-            maker = op if op.traits.arithmetic.centers else centred.get(original(op, name, on))
+            maker: Op | None = op
+            if not op.traits.arithmetic.centers:
+                maker = centred.get(original(op, name, on))
             if maker is not None and after[name].dtype.kind == "f":
                 centred[name] = maker
     return None
@@ -137,52 +156,53 @@ def _wrong_order(graph: Graph) -> str | None:
 def _wrong_levels(graph: Graph) -> str | None:
     """Return a warning about the first op that takes levels, 0 to 255 say, for 0 to 1; None if none
     does."""
-    casts: dict[
-        str, tuple[Op, Field]
-    ] = {}  # for each field of such levels the cast, and the field before it
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        before, after = graph.before(place), graph.specs[place]
+    casts: Casts = {}
+    for place, op, on, before in _acts(graph):
         for name in on:
-            if (
-                name in casts
-                and op.traits.arithmetic.takes_parts
-                and before[name].dtype.kind == "f"
-                and not before[name].is_marked
-            ):
+            is_float = name in casts and before[name].dtype.kind == "f"
+            if is_float and op.traits.arithmetic.takes_parts and not before[name].is_marked:
                 cast, field = casts[name]
+                bytes_too = ""
                 if field.dtype == "uint8":
                     bytes_too = f"leave {type(cast).__name__} out, or "
-                else:
-                    bytes_too = ""
                 return (
                     f"{op} takes 0 for black and 1 for white; cause: before it {cast} makes floating-point numbers of "
                     f"{field}, and leaves their levels; remedy: {bytes_too}write {images.to_parts(field)} in its place"
                 )
-        scales = (
-            op.traits.arithmetic.centers or calls_python(op) or type(op).__name__ == "Normalize"
-        )
-        origins = {name: original(op, name, on) for name in graph.outputs[place]}
-        levels = {
-            name: casts[first] for name, first in origins.items() if first in casts and not scales
-        }
-        if type(op).__name__ == "Cast":
-            levels |= {name: (op, before[name]) for name in on if before[name].dtype.kind in "ui"}
-        casts = {name: cast for name, cast in casts.items() if name not in origins} | {
-            name: cast for name, cast in levels.items() if after[name].dtype.kind == "f"
-        }
+        casts = _casts_after(graph, place, casts)
     return None
+
+
+def _casts_after(graph: Graph, place: int, casts: Casts) -> Casts:
+    """Return the casts whose levels fields still have behind an op.
+
+    Args:
+        graph: the ops.
+        place: of the op.
+        casts: the same before it.
+    """
+    op, on, before = graph.ops[place], graph.targets[place], graph.before(place)
+    origins = {name: original(op, name, on) for name in graph.outputs[place]}
+    levels: Casts = {}
+    scales = op.traits.arithmetic.centers or calls_python(op) or type(op).__name__ == "Normalize"
+    if not scales:
+        levels = {name: casts[first] for name, first in origins.items() if first in casts}
+    if type(op).__name__ == "Cast":
+        levels |= {name: (op, before[name]) for name in on if before[name].dtype.kind in "ui"}
+    after = graph.specs[place]
+    rest = {name: cast for name, cast in casts.items() if name not in origins}
+    return rest | {name: cast for name, cast in levels.items() if after[name].dtype.kind == "f"}
 
 
 def _unmarked_slices(graph: Graph) -> str | None:
     """Return a warning about the first array of three axes that an op moves as an image of many
     channels, or None."""
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        for field in (graph.before(place)[name] for name in on if name in graph.before(place)):
-            if op.traits.geometric and not field.is_marked:
-                hint = images.slices_hint(field)
-            else:
-                hint = ""
-            if hint:
+    for _, op, on, before in _acts(graph):
+        if not op.traits.geometric:
+            continue
+        for field in (before[name] for name in on if name in before):
+            hint = images.slices_hint(field)
+            if hint and not field.is_marked:
                 return (
                     f"{op} takes the axes of {field} for height, width and {(field.shape or ())[-1]} channels; cause: "
                     f"nothing says what they are; remedy: {hint} for slices, or {hint.replace('DHW', 'HWC')}"
@@ -198,53 +218,47 @@ def _left_behind(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    moving = {
-        name
-        for op, on in zip(graph.ops, graph.targets, strict=True)
-        if op.traits.geometric
-        for name in on
-    }
-    functions = [
-        calls_python(op) or op.traits.execution.needs_dali for op in graph.ops
-    ]  # of which nobody knows what they move
-    by_function = {
-        name
-        for is_function, on in zip(functions, graph.targets, strict=True)
-        if is_function
-        for name in on
-    }
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        before, image = graph.before(place), on[0]
+    for place, op, on, before in _acts(graph):
+        image = on[0]
         # Boxes and points cannot be named in on=, so that several fields there say nothing of them.
         is_alone = sum(not before[name].is_marked for name in on if name in before) == 1
         if not op.traits.geometric or image not in before or (graph.choices[place] and is_alone):
             continue
-        roles: dict[str, list[Field]] = {}
-        for field in before:
-            if field.name in names:
-                role = beside.role(field, before[image], graph.roles)
-            else:
-                role = ""
-            stays = field.name not in (by_function if role in beside.PLACES else moving)
-            if (
-                role not in ("", beside.LABEL)
-                and stays
-                and not (graph.choices[place] and role not in beside.PLACES)
-            ):
-                roles.setdefault(role, []).append(field)
+        roles = _roles_that_stay(graph, place, names)
         if roles:
-            fields = [
-                field.name for field in before if any(field in group for group in roles.values())
-            ]
+            left = {field.name for group in roles.values() for field in group}
+            fields = [field.name for field in before if field.name in left]
             forms = "; ".join(_form(role, group, image) for role, group in roles.items())
             return (
                 f"{op} moves the pixels of field {image!r}, and those of {fields} beside it stay where they are; "
                 f"cause: nothing says that they belong to the image; remedy: {forms}, so that one draw serves all; or "
                 f"{_as_meant(before, image, fields)}"
             )
-    return _left_rows(
-        graph, [name for name in names if name not in {name for on in graph.targets for name in on}]
-    )
+    targets = _fields_of_ops(graph, lambda op: True)
+    return _left_rows(graph, [name for name in names if name not in targets])
+
+
+def _roles_that_stay(graph: Graph, place: int, names: Sequence[str]) -> dict[str, list[Field]]:
+    """Return the fields that belong to the pixels of the image that an op moves, and stay, by role.
+
+    Args:
+        graph: the ops.
+        place: of the op.
+        names: the fields of a batch.
+    """
+    before = graph.before(place)
+    moving = _fields_of_ops(graph, lambda op: op.traits.geometric)
+    by_function = _fields_of_ops(graph, _is_function)
+    roles: dict[str, list[Field]] = {}
+    for field in (field for field in before if field.name in names):
+        role = beside.role(field, before[graph.targets[place][0]], graph.roles)
+        if role in beside.PLACES:
+            stays = field.name not in by_function
+        else:
+            stays = field.name not in moving and not graph.choices[place]
+        if stays and role not in ("", beside.LABEL):
+            roles.setdefault(role, []).append(field)
+    return roles
 
 
 def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
@@ -258,20 +272,15 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
     image, views = beside.image_name(graph.spec_in), set[str]()
     if image is None or image in names:  # what belongs to the image lies beside it
         return None
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        before = graph.before(place)
-        if op.traits.geometric:
-            targets = [name for name in on if name in views]
-        else:
-            targets = []
-        if targets and image in before:
-            roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
+    for place, op, on, before in _acts(graph):
+        targets = [name for name in on if name in views]
+        if targets and op.traits.geometric and image in before:
+            in_batch = [field for field in before if field.name in {*names} - {*on} - views]
             places = (*beside.PLACES, MASK)
-            belong = [
-                field.name for field in before if field.is_marked or roles[field.name] in places
-            ]
             fields = [
-                name for name in belong if name in names and name not in on and name not in views
+                field.name
+                for field in in_batch
+                if field.is_marked or beside.role(field, before[image], graph.roles) in places
             ]
             if fields:
                 return (
@@ -280,11 +289,10 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
                     f"{image!r} in place of {targets[0]!r}, and mark what belongs to it; or leave {fields} out of "
                     "output="
                 )
-        views |= {
-            name
-            for name in graph.outputs[place]
-            if original(op, name, on) in (image, *views) and name != image
+        copies = {
+            name for name in graph.outputs[place] if original(op, name, on) in views | {image}
         }
+        views |= copies - {image}
     return None
 
 
@@ -296,14 +304,11 @@ def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        before = graph.before(place)
+    for _, op, on, before in _acts(graph):
         image, order = beside.image_name(before), getattr(op, "order", ())
         if type(op).__name__ != "Transpose" or image not in on or before[image].is_volume:
             continue
-        first = int(
-            before[image].is_channels_first
-        )  # the axis of the height; that of the width is the next
+        first = int(before[image].is_channels_first)  # of the height; the next is that of the width
         if len(order) < 2 or order.index(first) < order.index(first + 1):
             continue
         roles = {field.name: beside.role(field, before[image], graph.roles) for field in before}
@@ -329,25 +334,22 @@ def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    functions = [calls_python(op) or op.traits.execution.needs_dali for op in graph.ops]
-    pairs = zip(functions, graph.targets, strict=True)
-    by_function = {name for is_function, on in pairs if is_function for name in on}
-    for place, on in enumerate(graph.targets):
-        before, op = graph.before(place), graph.ops[place]
+    by_function = _fields_of_ops(graph, _is_function)
+    for place, op, on, before in _acts(graph):
         image = beside.image_name(before)
-        if not functions[place] or op.traits.geometric or image not in on:
+        if not _is_function(op) or op.traits.geometric or image not in on:
             continue
         is_mover = getattr(op, "fn", None) in MOVERS
         if not is_mover and not beside.is_resized(before[image], graph.specs[place][image]):
             continue
+        in_batch = [field for field in before if field.name in {*names} - by_function]
         fields = []
-        for field in before:
+        for field in in_batch:
             role = field.kind or beside.role(field, before[image], graph.roles)
             is_meant = graph.choices[place]
-            if field.kind:  # a resize leaves what is in parts of the image
+            if field.kind:  # a resize leaves places that are parts of the image
                 is_meant = not is_mover and field.kind.startswith(NORMALIZED)
-            is_handed_out = field.name in names and field.name not in by_function
-            if is_handed_out and not is_meant and _is_at_pixels(role):
+            if role in (*beside.PLACES, MASK, *KINDS) and not is_meant:
                 fields.append(field.name)
         if fields:
             return (
@@ -356,10 +358,6 @@ def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
                 f"moves what is marked, or gl.ops.Python of one function for all, on={(image, *fields)}"
             )
     return None
-
-
-def _is_at_pixels(role: str) -> bool:
-    return role in (*beside.PLACES, MASK, *KINDS)
 
 
 def _form(role: str, fields: Sequence[Field], image: str) -> str:
@@ -402,8 +400,9 @@ def _form_of_scaled(fields: Sequence[Field], image: str) -> str:
         on = (image, *with_colours)
         forms.append(f"gl.ops.Python of one function for all, on={on}, in the place of the op")
     for field in maps:
-        are_many = (field.shape or ())[2:] not in ((), (1,))
-        mark = INSTANCES if are_many else MASK
+        mark = MASK
+        if (field.shape or ())[2:] not in ((), (1,)):  # many maps
+            mark = INSTANCES
         form = f"source.mark({field.name}={mark!r})"
         forms.append(f"{field.name!r} in the size of the image, and {form}")
     return "; ".join(forms)
@@ -426,38 +425,44 @@ def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
         graph: the ops.
         names: the fields of a batch.
     """
-    targets_of_mixes = {
-        name
-        for op, on in zip(graph.ops, graph.targets, strict=True)
-        if op.traits.mixes
-        for name in on
-    }
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
+    for place, op, on, before in _acts(graph):
         if not op.traits.mixes or (graph.choices[place] and op.traits.geometric):
             continue
-        before = graph.before(place)
-        fields = [field for field in before if field.name in names and field.name not in on]
-        if graph.choices[place]:  # on= says it, but for what is a label; two ops have two draws
-            is_image = beside.image_name(before) in on
-            fields = [field for field in fields if is_image and _is_label(graph, field)]
-        else:
-            fields = [field for field in fields if field.name not in targets_of_mixes]
-        numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
-        if (
-            op.traits.geometric
-        ):  # `_left_behind` tells of what belongs to the pixels, and of rows of boxes
-            numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
-        elif len(on) == 1:  # where no label is mixed with the image, a text may be it
-            numbers += [field for field in fields if _is_text(field)]
+        numbers = _unmixed(graph, place, names)
         if not numbers:
             continue
-        targets = tuple(name for name in on if not graph.before(place)[name].is_marked)
+        targets = tuple(name for name in on if not before[name].is_marked)
         left_out = [field.name for field in numbers]
         return (
             f"{op} mixes field {targets[0]!r} of several records, and {left_out} beside it stay those of one; cause: "
             f"it acts on {list(targets)} alone; remedy: {'; '.join(_forms_to_mix(graph, place, targets, numbers))}"
         )
     return None
+
+
+def _unmixed(graph: Graph, place: int, names: Sequence[str]) -> list[Field]:
+    """Return the numbers, and texts that may be a label, that an op that mixes leaves as they are.
+
+    Args:
+        graph: the ops.
+        place: of the op.
+        names: the fields of a batch.
+    """
+    op, on, before = graph.ops[place], graph.targets[place], graph.before(place)
+    fields = [field for field in before if field.name in {*names} - {*on}]
+    if not graph.choices[place]:
+        mix_fields = _fields_of_ops(graph, lambda op: op.traits.mixes)
+        fields = [field for field in fields if field.name not in mix_fields]
+    elif beside.image_name(before) in on:  # on= says it, but of labels; two ops have two draws
+        fields = [field for field in fields if _is_label(graph, field)]
+    else:
+        return []
+    numbers = [field for field in fields if not field.is_marked and field.dtype.kind in NUMBERS]
+    if op.traits.geometric:  # `_left_behind` tells of fields of its pixels, and of rows of boxes
+        numbers = [field for field in numbers if not _is_left_behind(graph, place, field)]
+    elif len(on) == 1:  # where no label is mixed with the image, a text may be it
+        numbers += filter(_is_text, fields)
+    return numbers
 
 
 def _is_left_behind(graph: Graph, place: int, field: Field) -> bool:
@@ -479,39 +484,46 @@ def _forms_to_mix(
         targets: the fields that it acts on.
         numbers: the fields beside them.
     """
-    op, before = graph.ops[place], graph.before(place)
-    roles = {field.name: beside.role(field, before[targets[0]], graph.roles) for field in numbers}
+    yield from _forms_of_labels(graph, place, targets, numbers)
+    mixable = [field.name for field in numbers if _is_mixable(graph, place, targets[0], field)]
+    if mixable and graph.ops[place].traits.geometric is None:
+        yield f"on={(*targets, *mixable)} for numbers to be mixed with it"
+    keep = ""
+    if beside.IMAGE in graph.before(place) and not graph.choices[place]:
+        keep = f", or write on={_on(targets)}, to keep them"
+    yield f"leave those that are no target out of output={keep}"
+
+
+def _forms_of_labels(
+    graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]
+) -> Iterator[str]:
+    """Give how numbers or texts that are the label become numbers that are mixed; arguments as of
+    `_forms_to_mix`."""
+    before, is_geometric = graph.before(place), graph.ops[place].traits.geometric is not None
     classes = [field.name for field in numbers if field.shape == () and field.dtype.kind in "ui"]
-    if classes and not op.traits.geometric:
-        if beside.IMAGE in before:
-            with_image = ""
-        else:
+    if classes and not is_geometric:
+        with_image = ""
+        if beside.IMAGE not in before:
             with_image = f" and on={(*targets, classes[0])}"
         yield f"gl.ops.OneHot(10, on={classes[0]!r}){with_image}, with the number of classes, for one that is a label"
     words = next((field.name for field in numbers if _is_text(field)), None)
     if words is not None:
         yield f"numbers in place of {words!r}, by gl.Labels or classes=, and gl.ops.OneHot of them, if it is a label"
-    mixable_names = [
-        field.name
-        for field in numbers
-        # One row of two or four numbers may be the label of so many classes; more rows are boxes
-        # and points.
-        if field.uniform and (len(field.shape or ()) < 2 or roles[field.name] not in beside.PLACES)
-        # Of whole numbers those alone that are cut out, as a mask is, and not blended.
-        if field.dtype.kind == "f" or (roles[field.name] != "" and not _blends(op, field.name))
-    ]
-    vectors = [field.name for field in numbers if len(field.shape or ()) == 1 and field.uniform]
-    weights = next((name for name in vectors if before[name].dtype.kind in "bui"), None)
-    if weights is not None and not op.traits.geometric:
+    vectors = [field for field in numbers if len(field.shape or ()) == 1 and field.uniform]
+    weights = next((field.name for field in vectors if field.dtype.kind in "bui"), None)
+    if weights is not None and not is_geometric:
         yield f"gl.ops.Cast('float32', on={weights!r}) and on={(*targets, weights)}, for a number for each class"
-    if mixable_names and not op.traits.geometric:
-        yield f"on={(*targets, *mixable_names)} for numbers to be mixed with it"
-    can_say_it = beside.IMAGE in before and not graph.choices[place]
-    if can_say_it:
-        keep = f", or write on={_on(targets)}, to keep them"
-    else:
-        keep = ""
-    yield f"leave those that are no target out of output={keep}"
+
+
+def _is_mixable(graph: Graph, place: int, image: str, field: Field) -> bool:
+    """Return True if an op that mixes an image can mix numbers beside it, too."""
+    role = beside.role(field, graph.before(place)[image], graph.roles)
+    # One row of two or four numbers may be the label of so many classes; more rows are boxes and
+    # points.
+    is_label = len(field.shape or ()) < 2 or role not in beside.PLACES
+    # Of whole numbers those alone that are cut out, as a mask is, and not blended.
+    is_cut_out = role != "" and not _blends(graph.ops[place], field.name)
+    return field.uniform and is_label and (field.dtype.kind == "f" or is_cut_out)
 
 
 def _is_label(graph: Graph, field: Field) -> bool:
@@ -525,53 +537,54 @@ def _is_text(field: Field) -> bool:
 
 
 def _on(names: Sequence[str]) -> str:
-    return repr(names[0] if len(names) == 1 else tuple(names))
+    if len(names) == 1:
+        return repr(names[0])
+    return repr(tuple(names))
 
 
 def _blended_masks(graph: Graph) -> str | None:
     """Return a warning about the first op that blends or colours what looks like a mask, or
     None."""
-    for place, (op, on) in enumerate(zip(graph.ops, graph.targets, strict=True)):
-        before = graph.before(place)
+    for place, op, on, before in _acts(graph):
         image = beside.image_name(before) or on[0]
         for field in (before[name] for name in on if name in before and image in before):
-            is_map = (
-                field.name,
-                MASK,
-            ) in graph.roles and not field.is_marked  # by Decode("LABELS")
+            is_map = (field.name, MASK) in graph.roles and not field.is_marked  # Decode("LABELS")
             is_mask = is_map or beside.role(field, before[image], graph.roles) == MASK
             if is_mask and _blends(op, field.name):
+                only_mask = ""
                 if op.traits.geometric:
                     only_mask = " beside its image, interpolation='nearest' for one alone"
-                else:
-                    only_mask = ""
                 return (
                     f"{op} blends the numbers of field {field.name!r}, {field}, which makes others of "
                     "classes; cause: nothing says whether they are a mask or an image; remedy: "
                     f"source.mark({field.name}='mask') for a mask{only_mask}, "
                     f"source.mark({field.name}='HWC') for an image of its own"
                 )
-            is_left_as_it_is = field.kind == MASK and hasattr(op, "inner")  # see `choices`
-            changes = beside.changes_colours(op) or type(op).__name__ == "GaussianBlur"
-            # Floats are no classes: a loss tells of that, and the field may be an image.
-            keeps_dtype = graph.specs[place][field.name].dtype == field.dtype
-            changes = changes and (field.is_marked or keeps_dtype) and not is_left_as_it_is
-            if len(on) < 2 or not (is_mask or field.kind == MASK) or not changes:
+            is_mask = is_mask or field.kind == MASK
+            if len(on) < 2 or not is_mask or not _colours(graph, place, field):
                 continue
             remedy = f"leave {field.name!r} out of on="
             if op.traits.geometric:
                 remedy = "move both by gl.ops.RandomFlip, Rotate or Affine, and change colours by gl.ops.ColorJitter"
-            form = f"; source.mark({field.name}='HWC') for an image of its own"
-            if field.is_marked:
-                image_form = ""
-            else:
-                image_form = form
+            if not field.is_marked:
+                remedy += f"; source.mark({field.name}='HWC') for an image of its own"
             return (
                 f"{op} changes the numbers of field {field.name!r}, {field}, as colours, which makes "
                 "others of classes; cause: on= names it, and it is, or looks like, a mask; "
-                f"remedy: {remedy}{image_form}"
+                f"remedy: {remedy}"
             )
     return None
+
+
+def _colours(graph: Graph, place: int, field: Field) -> bool:
+    """Return True if an op changes the numbers of a mask as colours, and they may stay classes."""
+    op = graph.ops[place]
+    if field.kind == MASK and hasattr(op, "inner"):  # it leaves masks as they are, see `choices`
+        return False
+    # Floats are no classes: a loss tells of that, and the field may be an image.
+    keeps_dtype = graph.specs[place][field.name].dtype == field.dtype
+    changes = beside.changes_colours(op) or type(op).__name__ == "GaussianBlur"
+    return changes and (field.is_marked or keeps_dtype)
 
 
 def _blends(op: Op, name: str) -> bool:

@@ -371,10 +371,10 @@ class Graph:
             name: np.broadcast_to(size, (records.size, len(size)))
             for name, size in self._sizes_beside.items()
         }
-        now |= {
-            name: size if size.shape[1] < len(COLUMNS) else size[:, :2]
-            for name, size in sizes.items()
-        }
+        for name, size in sizes.items():
+            now[name] = size
+            if size.shape[1] >= len(COLUMNS):
+                now[name] = size[:, :2]
         boxes = dict(values or {name: [] for name in self.fields_to_draw})  # as before each op
         draws: list[Draw] = []
         before: list[Sizes] = []
@@ -393,7 +393,10 @@ class Graph:
             if drawing.follows is not None:
                 draw = drawing.follows.complete(draw, size)
             if drawing.group and partners is not None:
-                draw = draw | {PARTNER: partners[:, 0] if drawing.group == 2 else partners}
+                rows = partners
+                if drawing.group == 2:
+                    rows = partners[:, 0]
+                draw = draw | {PARTNER: rows}
             heads = drawing.head_field
             if heads is not None and sizes[heads].shape[1] == len(COLUMNS):
                 draw = draw | {HEADS: sizes[heads]}
@@ -432,6 +435,7 @@ class Graph:
             leader: Op = op if traits.follows is None else traits.follows.leader
             marks, files = leader.traits.marks, self._files[place]
             boxes = () if marks.boxes is None else marks.boxes(spec)
+            group = 0 if traits.mixes is None else traits.mixes.group
             drawing = _Drawing(
                 op=op,
                 leader=leader,
@@ -439,7 +443,7 @@ class Graph:
                 targets=on,
                 stream=self.streams[place],
                 num_uniforms=leader.num_uniforms,
-                group=0 if traits.mixes is None else traits.mixes.group,
+                group=group,
                 any_size=takes_any_size(op),
                 size_field=_size_field(op, spec),
                 head_field=files.get(on[0]) if traits.codec and len(on) == 1 else None,
@@ -649,7 +653,10 @@ class _Drawing:
             return sizes.get(self.size_field, unknown)
         name = self.targets[0]
         first = sizes[name]
-        for second in () if self.any_size else self.targets[1:]:
+        rest = self.targets[1:]
+        if self.any_size:
+            rest = ()
+        for second in rest:
             if not np.array_equal(sizes[second], first):
                 row = int((sizes[second] != first).any(axis=1).argmax())
                 raise RowError(
@@ -959,12 +966,12 @@ def check_mixes(graph: Graph, names: Sequence[str]) -> None:
             continue
         masks = [field.name for field in annotations if field.kind == MASK]
         remedy = "leave it out, or leave these fields out of output=, or the mark, if it does not belong to the image"
+        if masks:
+            remedy = f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}"
         raise SpecError(
             f"{op} beside {[f'{field.name}: {field.mark}' for field in annotations]}",
             cause="an image is mixed with that of another record, and these would still be those of one of the two",
-            remedy=f"gl.ops.CutMix(on={(*on, *masks)}) cuts masks, too; else {remedy}"
-            if masks
-            else remedy,
+            remedy=remedy,
         )
 
 
@@ -984,7 +991,10 @@ def _check_beside(op: Op, on: tuple[str, ...], spec: Spec, changed: set[str]) ->
 def _how_to_list(value: object) -> str:
     if getattr(value, "__module__", None) == "gpuload.recipes":
         return f"call the recipe: ops=gl.recipes.{getattr(value, '__name__', '')}()"
-    return f"write ops=[{f'gl.ops.{type(value).__name__}(...)' if isinstance(value, Op) else ''}]"
+    inner = ""
+    if isinstance(value, Op):
+        inner = f"gl.ops.{type(value).__name__}(...)"
+    return f"write ops=[{inner}]"
 
 
 def _how_to_make(value: object) -> str:
@@ -1008,7 +1018,9 @@ def _how_to_make(value: object) -> str:
             return f"write {calls}"
     elif callable(value):
         name = getattr(value, "__name__", "")
-        return f"write gl.ops.Python({name if name.isidentifier() else 'function'})"
+        if not name.isidentifier():
+            name = "function"
+        return f"write gl.ops.Python({name})"
     return "write gl.ops.RandomFlip(), say; gl.ops.__all__ names all ops"
 
 

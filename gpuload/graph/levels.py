@@ -119,7 +119,8 @@ class CheckLevels(Op):
             extent = f"levels from {least:g} to {greatest:g}"
         else:
             extent = "no levels"
-        extent += ", and nan" if has_nan else ""
+        if has_nan:
+            extent += ", and nan"
         return RowError(
             0,
             f"{self.op}: the image of floating-point numbers, field {name!r}, has {extent}",

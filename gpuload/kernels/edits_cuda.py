@@ -139,9 +139,7 @@ class _EditBatch:
         out = memory[0]
         for turn, (turn_codes, begin) in enumerate(zip(codes, starts, strict=True)):
             if turn:
-                if turn > 1:
-                    places = places
-                else:
+                if turn == 1:
                     places = places.pack()
                 images = places.table(EDITED)
                 images["address"] += out.data.ptr

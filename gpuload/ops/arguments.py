@@ -270,15 +270,7 @@ def output(op: Any, value: Any) -> Output | None:
     """
     if value is None:
         return None
-    if isinstance(value, Field):
-        value = {
-            "dtype": value.text or value.dtype,
-            **({} if value.shape is None else {"shape": value.shape}),
-        }
-    elif isinstance(value, (str, type, np.dtype)):
-        value = {"dtype": value}
-    elif isinstance(value, tuple) and len(value) == 2:
-        value = {"dtype": value[0], "shape": value[1]}
+    value = _as_declaration(value)
     if not isinstance(value, Mapping) or not set(value) <= {"dtype", "shape"}:
         raise refuse(op, "out", value, OUTPUT_FORMS, f"write {OUTPUT_EXAMPLE}")
     declaration: Output = {}
@@ -293,19 +285,31 @@ def output(op: Any, value: Any) -> Output | None:
             raise refuse(
                 op, "out", value, "a dict whose dtype is one of NumPy's", f"write {OUTPUT_EXAMPLE}"
             )
-        declaration["dtype"] = str(
-            dtype.name if dtype.kind in "buifc" else dtype.newbyteorder("=").str
-        )
+        declaration["dtype"] = dtype.name
+        if dtype.kind not in "buifc":
+            declaration["dtype"] = dtype.newbyteorder("=").str
     if "shape" in value:
-        if isinstance(value["shape"], (tuple, list)):
-            lengths = value["shape"]
-        else:
-            lengths = ("",)
-        if not all(map(_is_length, lengths)):
+        lengths = value["shape"]
+        if not isinstance(lengths, (tuple, list)) or not all(map(_is_length, lengths)):
             demand = "a dict whose shape is a tuple of lengths, None where they vary"
             raise refuse(op, "out", value, demand, f"write {OUTPUT_EXAMPLE}")
-        declaration["shape"] = tuple(None if length is None else int(length) for length in lengths)
+        declaration["shape"] = tuple(None if side is None else int(side) for side in lengths)
     return declaration
+
+
+def _as_declaration(value: Any) -> Any:
+    """Return a declaration of `output` as a dict where it is another of its forms; others as they
+    are."""
+    if isinstance(value, Field):
+        dtype = value.text or value.dtype
+        if value.shape is None:
+            return {"dtype": dtype}
+        return {"dtype": dtype, "shape": value.shape}
+    if isinstance(value, (str, type, np.dtype)):
+        return {"dtype": value}
+    if isinstance(value, tuple) and len(value) == 2:
+        return {"dtype": value[0], "shape": value[1]}
+    return value
 
 
 def outputs(op: Any, value: Any) -> dict[str, Output] | None:

@@ -24,7 +24,7 @@ from gpuload.errors import RowError as RowError
 from gpuload.errors import SpecError, UnknownFieldError
 from gpuload.kernels import edits
 from gpuload.kernels.walk import VARYING as VARYING
-from gpuload.ops import arguments
+from gpuload.ops import arguments, places
 from gpuload.ops.forms import Forms
 from gpuload.ops.forms import RowForm as RowForm
 from gpuload.ops.traits import Boxes as Boxes
@@ -251,8 +251,10 @@ class Op:
         return edits.of_tables(np.reshape(tables, (len(size), 256)))
 
     def __init_subclass__(cls) -> None:
-        """Keep the inherited text: ``dataclass`` makes one with all arguments where there is none."""
+        """Refuse a member that does nothing, see `ops.places`, and keep the inherited text:
+        ``dataclass`` makes one with all arguments where there is none."""
         super().__init_subclass__()
+        places.check(cls, Op)
         cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:

@@ -163,7 +163,9 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
         culprit = None
     if field is None or culprit is None or field.is_marked:
         return
-    name, white = field.name, np.iinfo(field.dtype).max if field.dtype.kind == "u" else 1
+    name, white = field.name, 1
+    if field.dtype.kind == "u":
+        white = np.iinfo(field.dtype).max
     remedy = (
         f"keep the two apart: gl.ops.Copy({name!r}, to='alpha'), "
         f"gl.ops.Python(lambda x: x[..., :3], on={name!r}) and "

@@ -180,14 +180,19 @@ def join_bounds(first: Bound, second: Bound) -> Bound:
     if EXACT in (first, second):
         return second if first == EXACT else first
     reasons = dict.fromkeys((first.reason, second.reason))
+    mean, shift = inf, inf  # where none of the two states it
+    if min(first.mean, second.mean) < inf:
+        mean = _mean(first) + _mean(second)
+    if min(first.shift, second.shift) < inf:
+        shift = _shift(first) + _shift(second)
     return Bound(
         largest=first.largest + second.largest,
         share=min(1.0, first.share + second.share),
         reason="; ".join(reasons),
-        mean=inf if first.mean == second.mean == inf else _mean(first) + _mean(second),
+        mean=mean,
         relative=first.relative + second.relative,
         beyond=max(first.beyond, second.beyond),
-        shift=inf if first.shift == second.shift == inf else _shift(first) + _shift(second),
+        shift=shift,
         gains=_joined_gains(first, second),
     )
 

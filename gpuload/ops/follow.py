@@ -136,6 +136,10 @@ def with_slices_of_masks(spec: Spec) -> Spec:
     )
 
 
+def _is_annotation(field: Field) -> bool:
+    return field.holds_boxes or field.holds_points or field.kind == INSTANCES
+
+
 def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
     """Give the ops that move the marked boxes, points and masks of objects beside an image that an
     op moves.
@@ -148,11 +152,7 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
     Raises:
         SpecError: the image that they belong to is not known; or where the op moves points.
     """
-    annotations = [
-        field
-        for field in spec
-        if field.holds_boxes or field.holds_points or field.kind == INSTANCES
-    ]
+    annotations = list(filter(_is_annotation, spec))
     geometric = op.traits.geometric
     if geometric is None or not annotations:
         return
@@ -185,15 +185,21 @@ def followers(op: Op, spec: Spec, changed: set[str]) -> Iterator[Op]:
                 cause="boxes, points and masks of objects that are marked go with their image without being named",
                 remedy=f"leave {field.name!r} out of on=",
             )
-        if mover is None and field.kind == INSTANCES:
-            yield MoveMasks(op, image, on=field.name)
-        elif mover is None:
-            yield MoveAnnotations(
-                op, image, field.kind, is_first=field.name not in changed, on=field.name
-            )
-        changed.add(field.name)
     if mover is not None:
         yield mover
+    else:
+        yield from _movers(op, image, annotations, changed)
+    changed.update(field.name for field in annotations)
+
+
+def _movers(op: Op, image: str, fields: Sequence[Field], changed: set[str]) -> Iterator[Op]:
+    """Give an op for each marked field beside an image; arguments as of `followers`."""
+    for field in fields:
+        if field.kind == INSTANCES:
+            yield MoveMasks(op, image, on=field.name)
+        else:
+            is_first = field.name not in changed
+            yield MoveAnnotations(op, image, field.kind, is_first=is_first, on=field.name)
 
 
 def corners_of_records(fields: Sequence[tuple[Field, Any]], size: Sizes) -> list[Boxes]:
@@ -340,7 +346,9 @@ class MoveAnnotations(Follower):
             return x.with_payload(self._move(x.flat, x.lengths, draw))
         if isinstance(x, VARYING):
             return super().array_batch(xp, x, draw)
-        lengths = np.full(len(x), x.shape[1] if x.ndim > 2 else 1, np.int64)
+        lengths = np.ones(len(x), np.int64)
+        if x.ndim > 2:
+            lengths[:] = x.shape[1]
         return self._move(x.reshape(-1, *x.shape[min(2, x.ndim - 1) :]), lengths, draw).reshape(
             x.shape
         )

@@ -138,10 +138,13 @@ def numeric(op: Any, field: Field) -> None:
     """Raise ``SpecError`` unless the field holds decoded boolean, integer or floating-point
     numbers."""
     if field.encoded:
+        labels = ""
+        if field.kind == MASK:
+            labels = LABELS
         raise SpecError(
             f"{op}: field {field.name!r} is an encoded image file",
             cause="the op acts on decoded pixels",
-            remedy=f"put gl.ops.Decode({LABELS if field.kind == MASK else ''}on={field.name!r}) before it",
+            remedy=f"put gl.ops.Decode({labels}on={field.name!r}) before it",
         )
     if field.dtype.kind not in NUMBERS:
         raise SpecError(
@@ -244,7 +247,9 @@ def move_pixels(
 
 def moved_dtype(dtype: np.dtype[Any], unknown: tuple[str, ...]) -> str:
     """Return DALI's name of the dtype that the operator of ``move_pixels`` gets."""
-    return (RAW if dtype.name in unknown else DALI_DTYPES)[dtype.name]
+    if dtype.name in unknown:
+        return RAW[dtype.name]
+    return DALI_DTYPES[dtype.name]
 
 
 def to_float16(dali: ModuleType, x: Any, device: str) -> Any:

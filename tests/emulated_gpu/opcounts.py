@@ -112,7 +112,7 @@ def _prepare(op: Op, values: Any) -> Callable[[], Any]:
     sizes = np.array([value.shape[:2] if value.ndim > 1 else (0, 0) for value in values], np.int32)
     u = np.random.default_rng(1).random((BATCH_SIZE, op.num_uniforms))
     if isinstance(op, gl.ops.RandomIoUCrop):
-        draw = op.draw_beside(u, sizes, [np.array([[4.0, 6.0, 20.0, 24.0]])] * BATCH_SIZE)
+        draw = op.draw_by_boxes(u, sizes, [np.array([[4.0, 6.0, 20.0, 24.0]])] * BATCH_SIZE)
     else:
         draw = op.draw(u, sizes)
     if not op.traits.joint:

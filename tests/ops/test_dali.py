@@ -239,3 +239,10 @@ class TestArgumentsThatAreDrawn:
     def test_that_do_not_fit_are_refused(self, op, words):
         with pytest.raises(SpecError, match=words):
             self.loader(op)
+
+
+def test_its_text_is_the_call_that_makes_it():
+    op = ops.Dali("resize", size=[8, 9], out={"shape": (8, 9, 3)}, on="image")
+
+    assert repr(op) == "Dali('resize', size=[8, 9], out={'shape': (8, 9, 3)}, on='image')"
+    assert eval(f"ops.{op!r}") == op

@@ -100,7 +100,7 @@ def test_crops_are_drawn_as_torchvision_draws_them(number):
     op, corners = ops.RandomIoUCrop(), np.array(GOLDEN["boxes"][number], np.float64)
     u = np.random.default_rng(number).random((NUM_DRAWS, op.num_uniforms))
 
-    draw = op.draw_beside(u, np.repeat(SIZE, NUM_DRAWS, axis=0), [corners] * NUM_DRAWS)
+    draw = op.draw_by_boxes(u, np.repeat(SIZE, NUM_DRAWS, axis=0), [corners] * NUM_DRAWS)
 
     is_whole = (draw["shape"] == SIZE).all(axis=1, keepdims=True)
     rows = np.concatenate([draw["start"], draw["shape"], is_whole], axis=1)
@@ -120,7 +120,7 @@ def test_an_overlap_that_is_asked_for_is_kept():
     op, corners = ops.RandomIoUCrop(options=(0.5,)), np.array([[10.0, 10, 60, 50]])
     u = np.random.default_rng(0).random((500, op.num_uniforms))
 
-    draw = op.draw_beside(u, np.repeat(SIZE, 500, axis=0), [corners] * 500)
+    draw = op.draw_by_boxes(u, np.repeat(SIZE, 500, axis=0), [corners] * 500)
 
     (top, left), (height, width) = draw["start"].T, draw["shape"].T
     common = (np.minimum(left + width, 60) - np.maximum(left, 10)) * (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ import gpuload as gl
 from gpuload import ops
 from gpuload.errors import SpecError
 from gpuload.graph.graph import compile_ops, image_sizes
+from gpuload.ops import forms, places, traits
 from gpuload.ops.base import Op
 from gpuload.ragged import Ragged
 from gpuload.spec import Field, Spec
@@ -282,3 +285,42 @@ PNG = bytes.fromhex(  # of 2 x 1 pixels
     "89504e470d0a1a0a0000000d49484452000000020000000108020000007b40e8dd0000000f49444154789c636064626661650300"
     "003f001621bad4540000000049454e44ae426082"
 )
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "place"),
+    [
+        ("pointwise", True, "in traits, by Arithmetic(pointwise=)"),
+        ("moves_pixels", True, "in traits, by Geometric()"),
+        ("codec", True, "in traits, by FileCodec()"),
+        ("array_fields", lambda self, *rest: {}, "in traits, by Joint(array_fields=)"),
+        ("check", lambda self, xp, x: x > 3, "in traits, by ValueCheck(rows=)"),
+        ("fold", lambda self, walk, draw: walk, "in forms(), by Forms(fold=)"),
+    ],
+)
+def test_a_member_that_has_its_place_in_traits_or_forms_is_refused(member, value, place):
+    with pytest.raises(SpecError, match=f"class Own: its member '{member}'") as raised:
+        type("Own", (Op,), {member: value})
+
+    assert place in raised.value.cause
+
+
+def test_a_member_of_a_class_beside_op_is_refused_and_an_argument_may_have_its_name():
+    class Table:
+        pointwise = True
+
+    with pytest.raises(SpecError, match="pointwise"):
+        type("Own", (Table, Op), {})
+
+    @dataclass(frozen=True)
+    class Grouped(Op):
+        group: int = 3
+
+    assert Grouped(5).group == 5
+
+
+def test_the_places_of_members_are_arguments_of_traits_and_forms():
+    for place in places.PLACES:
+        name, _, argument = place.removesuffix("=)").partition("(")
+        owner = getattr(traits, name, None) or getattr(forms, name)
+        assert argument in ("", ")", *(field.name for field in fields(owner)))

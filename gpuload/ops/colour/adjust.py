@@ -161,7 +161,10 @@ class Brightness(_Factor):
     ) -> Any:
         """Arithmetic: ``brightness_contrast`` rounds."""
         math, types = dali.math, dali.types
-        product = x * (draw["factor"].gpu() if device == "gpu" else draw["factor"])
+        factor = draw["factor"]
+        if device == "gpu":
+            factor = factor.gpu()
+        product = x * factor
         if field.dtype == np.float32:
             return math.clamp(product, 0.0, 1.0)
         return dali.fn.cast(math.floor(math.clamp(product, 0.0, 255.0)), dtype=types.UINT8)

@@ -209,7 +209,9 @@ class ColorSpace(ColourOp):
             return xp.ascontiguousarray(x[..., ::-1])
         if self.space == "GRAY":
             return colour.grayscale(xp, x, 1)
-        return (colour_pillow.ycbcr if self.space == "YCBCR" else colour_pillow.hsv)(xp, x)
+        if self.space == "YCBCR":
+            return colour_pillow.ycbcr(xp, x)
+        return colour_pillow.hsv(xp, x)
 
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return images on a GPU, made by kernels."""

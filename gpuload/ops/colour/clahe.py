@@ -158,9 +158,9 @@ class CLAHE(Chance):
             raise RuntimeError(f"CLAHE: {core.problem}")
         if draw["apply"]:
             # A field of a record may begin at any byte, and the core reads whole numbers.
-            core.native.clahe(
-                x if x.flags.aligned else x.copy(), float(draw["clip_limit"]), *self._tiles, out
-            )
+            if not x.flags.aligned:
+                x = x.copy()
+            core.native.clahe(x, float(draw["clip_limit"]), *self._tiles, out)
         else:
             np.copyto(out, x)
 
@@ -192,9 +192,9 @@ def equalize_tiles(
         return xp.concatenate([equalize_tiles(xp, x[row], clip_limit[row], grid) for row in rows])
     count, sides = len(x), x.shape[1:]
     are_whole = all(side % tiles == 0 for side, tiles in zip(sides, grid, strict=True))
-    added = [
-        0 if are_whole else tiles - side % tiles for side, tiles in zip(sides, grid, strict=True)
-    ]
+    added = [0, 0]
+    if not are_whole:
+        added = [tiles - side % tiles for side, tiles in zip(sides, grid, strict=True)]
     enlarged = x
     for axis, (side, extra) in enumerate(zip(sides, added, strict=True), 1):
         if extra:

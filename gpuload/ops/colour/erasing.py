@@ -181,10 +181,9 @@ class Erasing(_Cover):
         if not boxes:
             return x
         result, channels = x.copy(), x.shape[2]
-        shapes = [
-            (height, width, channels) if self.mode == "pixel" else (channels,)
-            for _, _, height, width in boxes
-        ]
+        shapes: list[tuple[int, ...]] = [(channels,)] * len(boxes)
+        if self.mode == "pixel":
+            shapes = [(height, width, channels) for _, _, height, width in boxes]
         values = self._values(xp, [math.prod(shape) for shape in shapes], draw, x.dtype)
         for (top, left, height, width), shape, value in zip(boxes, shapes, values, strict=True):
             if value is None:

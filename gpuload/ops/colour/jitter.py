@@ -91,12 +91,14 @@ class ColorJitter(ColourOp):
         if not isinstance(pair, tuple):
             if pair < 0:
                 raise arguments.refuse(self, name, value, "at least 0, or two numbers")
-            pair = (max(neutral - pair, 0.0) if least == 0 else neutral - pair, neutral + pair)
+            pair = (neutral - pair, neutral + pair)
+            if least == 0:
+                pair = (max(pair[0], 0.0), pair[1])
         if len(pair) != 2 or not least <= pair[0] <= pair[1] <= limit:
             demand = f"a number, or two, low and high, with {least:g} <= low <= high"
-            raise arguments.refuse(
-                self, name, value, demand if limit == np.inf else f"{demand} <= {limit:g}"
-            )
+            if limit != np.inf:
+                demand += f" <= {limit:g}"
+            raise arguments.refuse(self, name, value, demand)
         if pair == (neutral, neutral):
             return 0.0
         return pair
@@ -126,7 +128,9 @@ class ColorJitter(ColourOp):
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
         """Return four edits, each with a number and, for those of a factor, its weight."""
         order = draw["order"]
-        names = [name if number in self._steps else "SKIP" for number, name in enumerate(EDITS)]
+        names = ["SKIP"] * len(EDITS)
+        for number in self._steps:
+            names[number] = EDITS[number]
         codes = np.array([edits.code(name) for name in names])
         amounts = np.take_along_axis(draw["amount"], order, axis=1)
         numbers = np.stack(
@@ -152,7 +156,9 @@ class ColorJitter(ColourOp):
                 if rows.size:
                     part = x[xp.asarray(rows)]
                     amount = draw["amount"][rows, number]
-                    parts.append(functions[number](xp, part, amount) if number in steps else part)
+                    if number in steps:
+                        part = functions[number](xp, part, amount)
+                    parts.append(part)
             back = numbers.argsort(kind="stable").argsort()
             x = xp.concatenate(parts)[xp.asarray(back)]
         return x

@@ -84,8 +84,11 @@ class CleanBoxes(Op):
             names = super().targets(spec)
         wrong = [name for name in names if not spec[name].holds_boxes]
         if wrong or not names:
+            subject = "no field"
+            if names:
+                subject = f"the fields {wrong}"
             raise SpecError(
-                f"{self}: {'no field' if not names else f'the fields {wrong}'} marked as boxes",
+                f"{self}: {subject} marked as boxes",
                 cause=f"the fields are {'; '.join(map(str, spec))}",
                 remedy="say which are boxes: source.mark(boxes='xyxy')",
             )

@@ -72,7 +72,9 @@ class _Crop(Window):
         if self.depth is not None:
             images.check_volume(self, field, "depth")
         sides, across = images.sides(self, field), pads[0]
-        windows = (*self.window, *((self.depth or sides[2],) if len(sides) > 2 else ()))
+        windows: tuple[int | None, ...] = self.window
+        if len(sides) > 2:
+            windows = (*windows, self.depth or sides[2])
         smallest = [side or length or 1 for side, length in zip(sides, windows, strict=True)]
         rests = [side - (length or side) for side, length in zip(smallest, windows, strict=True)]
         if min(rest + 2 * pad for rest, pad in zip(rests, (across, *pads), strict=False)) < 0:
@@ -100,12 +102,12 @@ class _Crop(Window):
         else:
             slices = ("", "")
         remedy = f"put gl.ops.Resize(shorter={max(self.window)}) before it"
+        if len(size) > 2:
+            remedy = "take a smaller window, or gl.ops.RandomCrop with pad_if_needed=True"
         return SpecError(
             f"{self}: {subject} {size[0]} x {size[1]} pixels{slices[0]}",
             cause=f"the window of {self.window[0]} x {self.window[1]} pixels{slices[1]} does not fit into it",
-            remedy="take a smaller window, or gl.ops.RandomCrop with pad_if_needed=True"
-            if len(size) > 2
-            else remedy,
+            remedy=remedy,
         )
 
 
@@ -153,7 +155,10 @@ class RandomCrop(_Crop):
     def field_after(self, field: Field) -> Field:
         """Height and width become the window's."""
         largest = max(*self.window, self.depth or 0)
-        after = self._cropped(field, (largest, largest) if self.pad_if_needed else (self.pad, 0))
+        room = (self.pad, 0)
+        if self.pad_if_needed:
+            room = (largest, largest)
+        after = self._cropped(field, room)
         window.check_colors(
             self, field, window.one_fill(self, self.fill), images.num_channels(field)
         )

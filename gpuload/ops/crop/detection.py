@@ -200,9 +200,7 @@ class RandomIoUCrop(Region):
         if isinstance(self.options, (tuple, list)) and not self.options:
             raise arguments.refuse(self, "options", self.options, allowed)
         options = arguments.numbers(self, "options", self.options)
-        if isinstance(options, tuple):
-            options = options
-        else:
+        if not isinstance(options, tuple):
             options = (options,)
         if min(options) < 0:
             raise arguments.refuse(self, "options", self.options, allowed)
@@ -222,7 +220,7 @@ class RandomIoUCrop(Region):
             super().traits,
             geometric=Geometric(self._move_points, boxes=self._move_boxes),
             regional=Regional(self._region, self._within),
-            marks=Marks(are_read=True, boxes=self._boxes_to_draw, draw=self.draw_beside),
+            marks=Marks(are_read=True, boxes=self._boxes_to_draw, draw=self.draw_by_boxes),
         )
 
     def _boxes_to_draw(self, before: Spec) -> tuple[str, ...]:
@@ -245,7 +243,7 @@ class RandomIoUCrop(Region):
         self._boxes_to_draw(spec)
         return super().spec_after(spec)
 
-    def draw_beside(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
+    def draw_by_boxes(self, u: NDArray[np.float64], size: Sizes, corners: list[Boxes]) -> Draw:
         """Return ``start`` (top, left) and ``shape`` (height, width), int32 ``[N, 2]``, pixels."""
         start, shape = np.zeros((len(u), 2), np.int32), size.astype(np.int32)
         with_boxes = np.flatnonzero([len(boxes) for boxes in corners])
@@ -298,7 +296,7 @@ class RandomIoUCrop(Region):
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:
         """Return a draw without boxes: the images stay as they are."""
-        return self.draw_beside(u, size, [np.empty((0, 4))] * len(u))
+        return self.draw_by_boxes(u, size, [np.empty((0, 4))] * len(u))
 
     def _region(self, draw: Draw, size: Sizes) -> Draw:
         """Return the crops."""

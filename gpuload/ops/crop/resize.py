@@ -486,9 +486,10 @@ def _check_filter(op: Resize | RandomResizedCrop) -> None:
     is_pillow = isinstance(op.antialias, str) and op.antialias == PIL
     if not is_pillow and not isinstance(op.antialias, (bool, np.bool_)):
         raise arguments.refuse(op, "antialias", op.antialias, f"True, False or {PIL!r}")
-    arguments.keep(
-        op, interpolation=interpolation, antialias=PIL if is_pillow else bool(op.antialias)
-    )
+    antialias: bool | str = PIL
+    if not is_pillow:
+        antialias = bool(op.antialias)
+    arguments.keep(op, interpolation=interpolation, antialias=antialias)
 
 
 def image_shape(op: Any, field: Field) -> tuple[int | None, int | None, int | None]:

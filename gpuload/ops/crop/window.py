@@ -136,12 +136,10 @@ class Window(Op):
         if walk.mirror.any():
             rest = np.array([walk.window[0] - window[0], walk.window[1] - window[1]], np.int32)
             start = np.where(walk.mirror == 1, rest - start, start)
-        return walk.with_(
-            start=walk.start + start,
-            window=window,
-            fill=walk.fill if border is None else border,
-            is_padded=walk.is_padded or border is not None,
-        )
+        walk = walk.with_(start=walk.start + start, window=window)
+        if border is None:
+            return walk
+        return walk.with_(fill=border, is_padded=True)
 
     def _of(self, size: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.window_of(np.array(size, np.int32)).tolist())

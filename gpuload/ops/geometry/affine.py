@@ -149,7 +149,10 @@ class Translate(Warp):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        x, y = _parts(self, "x", (self.x, self.x if self.y is None else self.y))
+        y = self.y
+        if y is None:
+            y = self.x
+        x, y = _parts(self, "x", (self.x, y))
         arguments.keep(self, x=x, y=y)
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:

@@ -61,8 +61,11 @@ class RandomFlip(Op):
     @once
     def traits(self) -> Traits:
         """It moves pixels; an op behind it can mirror in its place where that is from left to right."""
+        mirror: str | None = "horizontal"
+        if self.vertical or self.depth:
+            mirror = None
         return Traits(
-            execution=Execution(mirror=None if self.vertical or self.depth else "horizontal"),
+            execution=Execution(mirror=mirror),
             geometric=Geometric(self._move_points, keypoints=self._move_keypoints),
         )
 
@@ -115,7 +118,8 @@ class RandomFlip(Op):
             if "depthwise" in draw
             else ("vertical", "horizontal")
         )
-        return x[tuple(slice(None, None, -1 if draw[name] else 1) for name in names)]
+        steps = (1 - 2 * bool(draw[name]) for name in names)
+        return x[tuple(slice(None, None, step) for step in steps)]
 
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:

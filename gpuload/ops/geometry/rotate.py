@@ -165,7 +165,10 @@ class Rotate90(Op):
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return one image, turned; of a volume each slice."""
-        return xp.rot90(x, int(draw["quarters"]), axes=(1, 2) if "slices" in draw else (0, 1))
+        axes = (0, 1)
+        if "slices" in draw:
+            axes = (1, 2)
+        return xp.rot90(x, int(draw["quarters"]), axes=axes)
 
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:

@@ -228,7 +228,9 @@ def warp_batch(
     )
     lengths = shapes.prod(axis=1)
     table["out"] = np.cumsum(lengths) - lengths
-    fills = np.full(int(shapes[0, 2]), fill, dtype if is_nearest else f32)
+    fills = np.full(int(shapes[0, 2]), fill, f32)
+    if is_nearest:
+        fills = np.full(len(fills), fill, dtype)
     uploads = device.parameters(np.concatenate([table.view(np.uint8), fills.view(np.uint8)]))
     blocks = cuda.blocks(int(lengths.max()), len(table))
     out = xp.empty(int(lengths.sum()), dtype)
@@ -259,7 +261,9 @@ def places(
     """
     half = np.array([before[1], before[0]], f32) * f32(0.5)
     is_affine = len(matrix) == AFFINE
-    begin = [f32((1 - length) * 0.5) if is_affine else f32(0.5) for length in after]
+    begin = [f32(0.5), f32(0.5)]
+    if is_affine:
+        begin = [f32((1 - length) * 0.5) for length in after]
     down, across = (
         xp.arange(length, dtype=f32) + first for length, first in zip(after, begin, strict=True)
     )

@@ -100,9 +100,7 @@ class Mosaic(Op):
         super().__post_init__()
         height = arguments.side(self, "height", self.height)
         center = arguments.numbers(self, "center", self.center)
-        if isinstance(center, tuple):
-            center = center
-        else:
+        if not isinstance(center, tuple):
             center = (center, center)
         if len(center) != 2 or not 0 <= center[0] <= center[1] <= 1:
             demand = "two numbers, low and high, with 0 <= low <= high <= 1"

@@ -339,8 +339,10 @@ class _Nest(Op):
         """Return records of different shapes behind the ops, each op once for all records that it
         is applied to."""
         for numbers, rows in self._passes(draw):
+            if not rows.size:
+                continue
             part: Any = [values[row] for row in rows.tolist()]
-            for number in numbers if part else ():
+            for number in numbers:
                 draw_rows = {name: array[rows] for name, array in self.of_op(number, draw).items()}
                 try:
                     part = _apply(self.inner[number], xp, part, draw_rows)
@@ -372,9 +374,7 @@ class _Nest(Op):
     ) -> Any:
         """Return some rows of a batch behind some ops."""
         device.settle()
-        if rows.size == len(x):
-            x = x
-        else:
+        if rows.size != len(x):
             x = x[_indices(xp, rows)]
         for number in numbers:
             draw_rows = {name: values[rows] for name, values in self.of_op(number, draw).items()}
@@ -392,7 +392,9 @@ class _Nest(Op):
         device.settle()
         fields = dict(fields)
         for numbers, rows in self._passes(draw):
-            for number in numbers if rows.size else ():
+            if not rows.size:
+                continue
+            for number in numbers:
                 op, draw_rows = self.inner[number], self.of_op(number, draw)
                 draw_rows = {name: values[rows] for name, values in draw_rows.items()}
                 take = _indices(xp, rows)
@@ -410,9 +412,11 @@ class _Nest(Op):
         """Return the fields behind ops that mix records: in each op those stay for which it was not
         drawn."""
         for numbers, rows in self._passes(draw):
+            if not rows.size:
+                continue
             is_drawn = np.zeros(len(draw[PARTNER]), np.int32)
             is_drawn[rows] = 1
-            for number in numbers if rows.size else ():
+            for number in numbers:
                 make_fields = _joint(self.inner[number]).array_fields
                 op_draw = self.of_op(number, draw) | {PARTNER: draw[PARTNER] * is_drawn}
                 device.begin(make_fields)
@@ -773,7 +777,11 @@ def _through(way: Way, spec: Spec, names: tuple[str, ...]) -> Spec:
     """Return the spec behind ops that act on some fields."""
     for op in way:
         if op.traits.joint:
-            spec = replace(op, on=names if len(names) > 1 else names[0]).spec_after(spec)
+            if len(names) > 1:
+                op = replace(op, on=names)
+            else:
+                op = replace(op, on=names[0])
+            spec = op.spec_after(spec)
         else:
             spec = spec.replacing(
                 *(_inner_of(op, name, spec[name]).field_after(spec[name]) for name in names)
@@ -821,7 +829,9 @@ def _merge(field: Field, second: Field) -> Field | None:
 
 def _apply(op: Op, xp: ModuleType, x: Any, draw: Draw) -> Any:
     """Return some records behind one of the ops."""
-    return op.array_batch(xp, x if device.begin(op.array_batch) else device.as_list(x), draw)
+    if not device.begin(op.array_batch):
+        x = device.as_list(x)
+    return op.array_batch(xp, x, draw)
 
 
 def _replace_rows(xp: ModuleType, x: Any, rows: Rows, part: Any) -> Any:

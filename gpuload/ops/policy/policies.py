@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import ModuleType
@@ -257,7 +257,9 @@ class _Torchvision(_Policy):
             return LevelRule("shift")
         if name in ("ShearX", "ShearY", "Solarize"):
             return LevelRule({"ShearX": "shear x", "ShearY": "shear y"}.get(name, "threshold"))
-        return LevelRule("factor" if name in SIGNED and name != "Rotate" else "level")
+        if name in SIGNED and name != "Rotate":
+            return LevelRule("factor")
+        return LevelRule("level")
 
 
 def _shear_x(level: float) -> float:
@@ -541,40 +543,29 @@ class TimmAugment(_Timm):
         """The numbers in the string by name."""
         kind, *texts = self.config.split("-")
         if self._policy:
-            deviations = [re.fullmatch(r"mstd(\d+(?:\.\d+)?)", text) for text in texts]
-            if None in deviations or len(texts) > 1:
-                raise self._refusal()
-            return {"mstd": max((float(match[1]) for match in deviations if match), default=0.0)}
-        parts = {
-            "m": TIMM_LARGEST,
-            "n": 2.0,
-            "p": 0.5,
-            "mstd": 0.0,
-            "mmax": TIMM_LARGEST,
-            "inc": 0.0,
-        }
+            return self._parts_of_policy(texts)
+        parts = {"m": TIMM_LARGEST, "n": 2.0, "p": 0.5}
+        parts |= {"mstd": 0.0, "mmax": TIMM_LARGEST, "inc": 0.0}
         sets = [text.removeprefix("t") for text in texts if text.startswith("t")]
         texts = [text for text in texts if not text.startswith("t")]
         matches = [
             re.fullmatch(r"(mstd|mmax|inc|m|n|p)(\d+(?:\.\d+)?|inf)", text) for text in texts
         ]
-        if kind != "rand" or None in matches or not set(sets) <= set(TIMM_SETS):
+        if kind != "rand" or None in matches or not set(sets) <= set(TIMM_SETS) or len(sets) > 1:
             raise self._refusal()
         parts |= {match[1]: float(match[2]) for match in matches if match}
-        whole = all(
-            parts[name] % 1 == 0 for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name])
-        )
-        in_range = (
-            1 <= parts["n"] <= 16
-            and parts["p"] <= 1
-            and 0 < parts["mmax"] < 1000
-            and parts["m"] < 1000
-        )
-        choices = TIMM_SETS[sets[0]] if sets else ()
-        is_long = isinstance(choices, dict) and parts["n"] > len(choices)
-        if not whole or not in_range or parts["inc"] > 1 or is_long or len(sets) > 1:
+        weights = [choices for choices in map(TIMM_SETS.get, sets) if isinstance(choices, dict)]
+        is_long = any(parts["n"] > len(choices) for choices in weights)
+        if is_long or not _are_in_range(parts):
             raise self._refusal()
         return parts
+
+    def _parts_of_policy(self, texts: Sequence[str]) -> dict[str, float]:
+        """Return the only number of a policy of pairs, ``mstd``."""
+        deviations = [re.fullmatch(r"mstd(\d+(?:\.\d+)?)", text) for text in texts]
+        if None in deviations or len(texts) > 1:
+            raise self._refusal()
+        return {"mstd": max((float(match[1]) for match in deviations if match), default=0.0)}
 
     @property
     def _choices(self) -> tuple[str, ...] | dict[str, float]:
@@ -905,6 +896,14 @@ _TIMM_FORM = (
     "timm's words: 'v0', 'v0r', 'original', 'originalr' or '3a' and '-mstd0.5'; or 'rand', then '-m9', '-n2', '-p0.5', "
     "'-mstd0.5', '-mmax10', '-inc1', '-t3a', '-t3aw' or '-tweights'"
 )
+
+
+def _are_in_range(parts: Mapping[str, float]) -> bool:
+    """Return True if the numbers of a RandAugment of timm are those that it takes."""
+    finite = [parts[name] for name in ("m", "n", "inc", "mmax") if math.isfinite(parts[name])]
+    is_layered = 1 <= parts["n"] <= 16 and parts["p"] <= 1 and parts["inc"] <= 1
+    has_levels = 0 < parts["mmax"] < 1000 and parts["m"] < 1000
+    return is_layered and has_levels and not any(number % 1 for number in finite)
 
 
 def _places(u: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -134,39 +134,28 @@ class Transpose(Op):
         """The shape in the new order."""
         images.numeric(self, field)
         shape = field.shape
-        subject = f"{self}: field {field.name!r} has shape {shape}{f' in {field.axes} order' if field.axes else ''}"
+        subject = f"{self}: field {field.name!r} has shape {shape}"
+        if field.axes:
+            subject += f" in {field.axes} order"
         if shape is None or len(shape) != len(self.order):
             remedy = "name other axes or fields, or give it other axes by gl.ops.Reshape before it"
-            if (
-                isinstance(self.axes, str)
-                and shape is not None
-                and len(shape) == 2
-                and None not in shape
-            ):
+            is_flat = shape is not None and len(shape) == 2 and None not in shape
+            if isinstance(self.axes, str) and shape is not None and is_flat:
                 remedy = f"put gl.ops.Reshape({(*shape, 1)}) in its place, or Reshape({(1, *shape)}) before it"
             raise SpecError(subject, cause=f"it has not {len(self.order)} axes", remedy=remedy)
         if self.axes == (field.axes or _likely_order(field)):
-            if not field.axes:
-                twin = f"; if these are no channels, write Transpose({self.order})"
-            else:
-                twin = ""
+            cause, remedy = "it has that order already", "leave Transpose out"
             if self.axes == "HWC":
-                recipe = "; of a recipe with images='CHW', write images='HWC'"
-            else:
-                recipe = ""
-            raise SpecError(
-                subject,
-                cause=f"it has that order already{', by the number of its channels' if not field.axes else ''}",
-                remedy=f"leave Transpose out{recipe}{twin}",
-            )
-        if field.axes:
-            names = "".join(field.axes[axis] for axis in self.order)
-        else:
-            names = ""
+                remedy += "; of a recipe with images='CHW', write images='HWC'"
+            if not field.axes:
+                cause += ", by the number of its channels"
+                remedy += f"; if these are no channels, write Transpose({self.order})"
+            raise SpecError(subject, cause=cause, remedy=remedy)
+        axes = ""
         if isinstance(self.axes, str):
             axes = self.axes
-        else:
-            axes = names
+        elif field.axes:
+            axes = "".join(field.axes[axis] for axis in self.order)
         return field.with_(shape=tuple(shape[axis] for axis in self.order), axes=axes)
 
     def array(self, xp: ModuleType, x: Any, draw: Draw) -> Any:

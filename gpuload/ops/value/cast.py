@@ -218,7 +218,9 @@ class Cast(Op):
             x = x.astype(np.float32)
         if dtype.kind in "fV" or x.dtype.kind == "b" or x.dtype == dtype:
             with np.errstate(over="ignore"):
-                return (x.astype(xp.float32) if dtype == np.float16 else x).astype(dtype)
+                if dtype == np.float16:
+                    x = x.astype(xp.float32)
+                return x.astype(dtype)
         if x.dtype.kind == "f":
             return _to_integer(xp, x.astype(xp.float32), dtype)
         low, high = np.iinfo(dtype), np.iinfo(x.dtype.name)
@@ -357,11 +359,10 @@ def _kernel(before: np.dtype[Any], after: np.dtype[Any]) -> str:
     else:
         limits = [np.iinfo(after), np.iinfo(before)]
     low, high = max(limit.min for limit in limits), min(limit.max for limit in limits)
-    text = (
-        (ROUND if before.kind == "f" else BOUND)
-        .replace("LOW", _literal(low))
-        .replace("HIGH", _literal(high))
-    )
+    text = BOUND
+    if before.kind == "f":
+        text = ROUND
+    text = text.replace("LOW", _literal(low)).replace("HIGH", _literal(high))
     return KERNEL.replace("CAST", text)
 
 

@@ -114,9 +114,16 @@ class Dali(Op):
         if "seed" in self.settings or (
             isinstance(self.fn, str) and any(word in self.fn for word in RANDOM)
         ):
-            raise self._is_random(
-                self.fn if isinstance(self.fn, str) else "an operator with a seed"
-            )
+            subject = "an operator with a seed"
+            if isinstance(self.fn, str):
+                subject = self.fn
+            raise self._is_random(subject)
+
+    def __repr__(self) -> str:
+        """Return the call that makes the op, with the arguments of DALI's operator by name."""
+        values = {**self.settings, "out": self.out, "on": self.on}
+        texts = [f"{name}={value!r}" for name, value in values.items() if value is not None]
+        return f"Dali({', '.join([repr(self.fn), *texts])})"
 
     def field_after(self, field: Field) -> Field:
         """Return the field as ``out`` declares it."""
@@ -165,7 +172,10 @@ class Dali(Op):
     ) -> Any:
         """The operator."""
         if field.shape is not None and len(field.shape) == 3 and not field.encoded:
-            x = dali.fn.reshape(x, layout="CHW" if field.is_channels_first else "HWC")
+            layout = "HWC"
+            if field.is_channels_first:
+                layout = "CHW"
+            x = dali.fn.reshape(x, layout=layout)
         # The numbers that are drawn come as DataNodes, in place of the `Numbers` of the same names.
         settings = {key: _in_dali(dali, key, value) for key, value in self.settings.items()} | draw
         if isinstance(self.fn, str):
@@ -286,7 +296,7 @@ def _in_dali(dali: ModuleType, key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if key == "dtype":
-        name = DALI_TYPES.get(value, "BOOL" if value == "bool" else value)
+        name = {**DALI_TYPES, "bool": "BOOL"}.get(value, value)
     else:
         name = value
     if name.isupper():

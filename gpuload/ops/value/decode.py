@@ -242,7 +242,10 @@ class Decode(Op):
         if "start" in draw:
             (top, left), (height, width) = draw["start"].tolist(), draw["shape"].tolist()
             region = top, left, height, width
-        return self.decode_file(x, region, head.jpeg_head(draw[HEADS]) if HEADS in draw else None)
+        jpeg_head = None
+        if HEADS in draw:
+            jpeg_head = head.jpeg_head(draw[HEADS])
+        return self.decode_file(x, region, jpeg_head)
 
     def decode_file(
         self,
@@ -270,9 +273,7 @@ class Decode(Op):
                 kind = image_head.kind
                 if not strict:
                     self.tell_losses(x, image_head)
-                if self.orient:
-                    image_head = image_head
-                else:
+                if not self.orient:
                     image_head = head.without_turn(image_head)
                 self._check_heads(
                     np.array([(image_head.height, image_head.width, image_head.scans)], np.int32)

@@ -96,7 +96,9 @@ class OneHot(Op):
         """The values at the places of other classes, and at the label's; ``[2]`` of the dtype."""
         off = self.smoothing / self.num_classes
         exact = np.array([off, 1 - self.smoothing + off])
-        return (exact.astype(np.float32) if self.dtype == "float16" else exact).astype(self.dtype)
+        if self.dtype == "float16":
+            exact = exact.astype(np.float32)
+        return exact.astype(self.dtype)
 
     @property
     def _is_as_dali(self) -> bool:
@@ -161,7 +163,9 @@ class OneHot(Op):
 
     def _error(self, value: Any) -> RowError:
         """Return the error that says which label it is, and how many classes it needs."""
-        wrong = int(value.max() if value.max() >= self.num_classes else value.min())
+        wrong = int(value.max())
+        if wrong < self.num_classes:
+            wrong = int(value.min())
         reason = f"label {wrong} is not in 0 to {self.num_classes - 1}"
         if wrong < 0:
             cause, remedy = (

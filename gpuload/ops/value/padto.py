@@ -46,8 +46,9 @@ class PadTo(Op):
             self,
             length=arguments.whole(self, "length", self.length),
             truncate=arguments.flag(self, "truncate", self.truncate),
-            value=self.value.item() if isinstance(self.value, np.generic) else self.value,
         )
+        if isinstance(self.value, np.generic):
+            arguments.keep(self, value=self.value.item())
         if not isinstance(self.value, (bool, int, float, str, bytes)):
             raise arguments.refuse(
                 self, "value", self.value, "a number, or a text", "write value=0, say"

@@ -173,23 +173,24 @@ class Python(Op):
         if not self._is_joint:
             return super().spec_after(spec)
         before = [spec[name] for name in self.targets(spec)]
+        names = [target.name for target in before]
         for target in before:
             self._require_pixels(target)
-        self._check_call([target.name for target in before])
+        self._check_call(names)
         declared = arguments.outputs(self, self.out) or {}
         unmentioned = [name for name in declared if name in spec and spec[name] not in before]
         if unmentioned:
             raise SpecError(
                 f"{self}: out= names the fields {unmentioned}",
                 cause="they are fields already, and the function does not get them",
-                remedy=f"name them in on= too, on={(*(target.name for target in before), *unmentioned)}, or choose new "
-                "names",
+                remedy=f"name them in on= too, on={(*names, *unmentioned)}, or choose new names",
             )
         if self.out is None:
             return spec.including(*self._infer_fields(before))
-        if self.batch and not all(target.uniform for target in before):
+        varying = [target.name for target in before if not target.uniform]
+        if self.batch and varying:
             raise SpecError(
-                f"{self}: the shape of {[target.name for target in before if not target.uniform]} varies",
+                f"{self}: the shape of {varying} varies",
                 cause="with batch=True the function gets arrays of some records, of one shape each",
                 remedy="leave batch=True out",
             )
@@ -201,12 +202,9 @@ class Python(Op):
                     cause="a part that is left out of out= stays as it was, and this field was not there",
                     remedy=f"write out={{{target.name!r}: ('float32', (4,))}}, say",
                 )
-        return spec.including(
-            *(
-                arguments.declared(declared.get(target.name, {}), target)
-                for target in [*before, *new]
-            )
-        )
+        targets = [*before, *new]
+        after = (arguments.declared(declared.get(target.name, {}), target) for target in targets)
+        return spec.including(*after)
 
     def of(self, name: str, after: Field | None = None) -> Python:
         """Return the op with all that the function must return for a field in ``out``."""
@@ -249,7 +247,8 @@ class Python(Op):
         """Raise ``SpecError`` if the function cannot be called with so many fields."""
         try:
             if self._parameters:
-                inspect.signature(self.fn).bind(*names, **({"rng": None} if self.takes_rng else {}))
+                rng = {"rng": None} if self.takes_rng else {}
+                inspect.signature(self.fn).bind(*names, **rng)
         except TypeError as error:
             raise SpecError(
                 f"{self}: {self.name}({', '.join(names)})",
@@ -485,9 +484,10 @@ class Python(Op):
             self._check_names(columns, fields, after)
             for name, column in columns.items():
                 _check_count(self.name, column, count)
-                self._check_record(
-                    _first(column), after[name], _first(fields[name]) if name in fields else None
-                )
+                first = None
+                if name in fields:
+                    first = _first(fields[name])
+                self._check_record(_first(column), after[name], first)
         except Exception as error:
             raise FunctionError(self.name, error, count=count) from None
         return {name: columns.get(name, fields.get(name)) for name in after.names}
@@ -519,11 +519,12 @@ class Python(Op):
         unknown = [name for name in result if name not in after]
         missing = [name for name in after.names if name not in result and name not in fields]
         if unknown or missing:
+            cause = f"{missing} are missing, which out= declares or it returned for zeros"
+            if unknown:
+                cause = f"{unknown} are not declared"
             raise SpecError(
                 f"{self.name} returned the fields {list(result)}",
-                cause=f"{unknown} are not declared"
-                if unknown
-                else f"{missing} are missing, which out= declares or it returned for zeros",
+                cause=cause,
                 remedy=f"return {list(after.names)}, or declare others in out=",
             )
 
@@ -542,7 +543,9 @@ class Python(Op):
 
 def _like(result: NDArray[Any], field: Field) -> Field:
     """Return the field that a result is, in place of one."""
-    axes, text = field.axes if result.shape == field.shape else "", ""
+    axes, text = "", ""
+    if result.shape == field.shape:
+        axes = field.axes
     if result.dtype.kind == "O":
         kinds = {type(value).__name__ for value in result.flat} or {field.text or "str"}
         if len(kinds) == 1:
@@ -679,7 +682,10 @@ def _zeros(field: Field) -> Any:
     """Return the value of a field on which a function is tried: zeros, or empty texts."""
     if not field.text:
         return np.zeros(field.fixed_shape, field.dtype)
-    empty = np.full(field.fixed_shape, "" if field.text == "str" else b"", object)
+    blank: str | bytes = b""
+    if field.text == "str":
+        blank = ""
+    empty = np.full(field.fixed_shape, blank, object)
     return empty if field.shape else empty.item()
 
 

@@ -131,7 +131,9 @@ class PerImageStandardization(Op):
         mean = fn.reductions.mean(x, axes=[0, 1, 2])
         std = fn.reductions.std_dev(x, mean, axes=[0, 1, 2])
         least = draw["least"] * float(_of_channels(images.image(self, field)[2]))
-        return (x - mean) / dali.math.max(std, least.gpu() if device == "gpu" else least)
+        if device == "gpu":
+            least = least.gpu()
+        return (x - mean) / dali.math.max(std, least)
 
 
 def _mean(xp: ModuleType, x: Any) -> Any:
