@@ -32,8 +32,8 @@ RGB_OR_GRAY = (1, 3)
 
 @dataclass(frozen=True)
 class ColourOp(Op):
-    """An op on colours: it takes uint8 or float32 images in HWC order, whose shape and dtype
-    stay."""
+    """An op on colours: it takes uint8 or float32 images in HWC order, and keeps their shape
+    and dtype."""
 
     @property
     @once

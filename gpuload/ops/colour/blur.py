@@ -151,7 +151,7 @@ class GaussianBlur(Op):
         return Pixels(xp, down, *taps(draw["across"])).change(BLUR_ACROSS, dtype=x[0].dtype)
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """Return the edits of the images; one whose middle pixels alone count stays as it is."""
+        """Return the edits of the images; one of which the middle pixels alone count stays."""
         down, across = draw["down"], draw["across"]
         parts = edits.of(len(size), edits.BLUR, down.shape[1], across.shape[1]), down, across
         blurs = np.concatenate(parts, axis=1, dtype=np.float64)

@@ -170,7 +170,7 @@ def warp(
     interpolation: str = "nearest",
     fill: Color = 0,
 ) -> Any:
-    """Return an image whose pixels are taken from ``x`` where a matrix says.
+    """Return an image of pixels that are taken from ``x`` where a matrix says.
 
     Args:
         xp: NumPy or CuPy.
@@ -371,7 +371,7 @@ def _fill_bytes(fill: Color, x: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _bytes(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return an image whose pixels are bytes side by side."""
+    """Return the pixels of an image as bytes side by side."""
     return x.reshape(*x.shape[:2], -1).view(np.uint8)
 
 

@@ -109,7 +109,7 @@ class _Nest(Op):
     @property
     @once
     def _edit_forms(self) -> list[EditForm]:
-        """The edits of each op: those of bytes, of whatever image."""
+        """The edits of each op: those of bytes, of any image."""
         return [op.forms(BYTES).edits for op in self.inner]
 
     @property
@@ -253,7 +253,7 @@ class _Nest(Op):
 
     def _columns(self) -> list[slice]:
         """Return which of the uniform numbers each op has."""
-        # Chosen or not, each op has numbers of its own: what one draws does not depend on which
+        # Chosen or not, each op has numbers of its own: its draws do not depend on which
         # others are applied.
         ends = list(accumulate((op.num_uniforms for op in self.inner), initial=self._num_own))
         return [slice(begin, end) for begin, end in pairwise(ends)]

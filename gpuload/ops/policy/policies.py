@@ -55,7 +55,7 @@ OPERATIONS = (
     "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "SolarizeAdd",
     "Desaturate", "GaussianBlur",
 )  # fmt: skip
-SIGNED = frozenset(OPERATIONS[1:10])  # those whose level has a sign
+SIGNED = frozenset(OPERATIONS[1:10])  # their level has a sign
 NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
 HAS_SIGN = np.array([name in SIGNED for name in OPERATIONS])
 IS_SHIFT = np.array([name.startswith("Translate") for name in OPERATIONS])
@@ -114,7 +114,7 @@ class _Policy(Op):
         )
 
     def rule(self, name: str) -> LevelRule:
-        """Return what becomes of the level of an operation, one of `OPERATIONS`."""
+        """Return the rule for the level of an operation, one of `OPERATIONS`."""
         raise NotImplementedError
 
     @cached_property
@@ -751,7 +751,7 @@ class AugMix(_Timm):
 
 
 class LevelRule(NamedTuple):
-    """What becomes of an operation's level: the argument that ``operate`` takes.
+    """The use of an operation's level: the argument that ``operate`` takes.
 
     Attributes:
         form: one of `FORMS`.

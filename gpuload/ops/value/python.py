@@ -347,7 +347,7 @@ class Python(Op):
         ]
 
     def _results_of_zeros(self, trial: list[Field]) -> dict[str, NDArray[Any]]:
-        """Return by name what the function makes of zeros of some fields."""
+        """Return by name the results of the function for zeros of some fields."""
         zeros = {field.name: _array(np, _zeros(field)) for field in trial}
         try:
             return signalsafe.call(
@@ -380,7 +380,7 @@ class Python(Op):
         Args:
             field: before the function; of a new field its name, which is in no trial.
             trials: the field as it was given to the function, in each call.
-            results: what the function returned in each call.
+            results: of the function in each call.
         """
         if len(results) == 1:
             return _like(results[0], field)
