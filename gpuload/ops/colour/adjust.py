@@ -209,7 +209,7 @@ class Contrast(_Factor):
             super().traits.with_arithmetic(pointwise=has_center),
             bounds={"gpu": FLOATS, "dali on gpu": FUSED_BYTES},
             execution=Execution(has_dali_form=has_center),
-            meaning=1 if has_center else 2,
+            meaning=2 - has_center,
         )
 
     def forms(self, field: Field) -> Forms:

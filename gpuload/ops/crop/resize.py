@@ -296,10 +296,13 @@ class RandomResizedCrop(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         height = arguments.side(self, "height", self.height)
+        width = height
+        if self.width is not None:
+            width = arguments.side(self, "width", self.width)
         arguments.keep(
             self,
             height=height,
-            width=height if self.width is None else arguments.side(self, "width", self.width),
+            width=width,
             scale=arguments.interval(self, "scale", self.scale),
             ratio=arguments.interval(self, "ratio", self.ratio),
         )

@@ -177,7 +177,9 @@ def matrices(
     """
     pairs = np.zeros((len(angle), 2))
     right, down = (pairs if distance is None else distance).T
-    factor = 1.0 if scale is None else scale
+    factor: Any = 1.0
+    if scale is not None:
+        factor = scale
     turn = np.radians(angle)
     along_x, along_y = np.radians(pairs if shear is None else shear).T
     # Turned and sheared: its determinant is 1, so that the inverse has the same numbers.

@@ -135,7 +135,9 @@ class Elastic(Warp):
 
     def forms(self, field: Field) -> Forms:
         """A form for single records is in the core."""
-        return Forms(row=self._distort_into if core.native is not None else None)
+        if core.native is None:
+            return Forms()
+        return Forms(row=self._distort_into)
 
     @property
     def _side(self) -> int:

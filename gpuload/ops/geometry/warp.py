@@ -111,7 +111,9 @@ class Warp(Op):
 
     def forms(self, field: Field) -> Forms:
         """A form for single records is in the core."""
-        return Forms(row=self._warp_into if core.native is not None else None)
+        if core.native is None:
+            return Forms()
+        return Forms(row=self._warp_into)
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""

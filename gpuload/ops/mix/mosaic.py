@@ -112,10 +112,13 @@ class Mosaic(Op):
             if value < 0:
                 raise arguments.refuse(self, name, value, "a number of at least 0")
             arguments.keep(self, **{name: value})
+        width = height
+        if self.width is not None:
+            width = arguments.side(self, "width", self.width)
         arguments.keep(
             self,
             height=height,
-            width=height if self.width is None else arguments.side(self, "width", self.width),
+            width=width,
             center=center,
             fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0),
             p=arguments.probability(self, "p", self.p),

@@ -70,6 +70,9 @@ class _Nest(Op):
                     masks=self._including,
                 )
         is_joint = any(part.joint is not None for part in traits)
+        advice: Callable[[Field], str | None] | None = self._advice
+        if is_joint:
+            advice = None
         return Traits(
             arithmetic=Arithmetic(
                 any_size=all(part.arithmetic.any_size for part in traits),
@@ -86,7 +89,7 @@ class _Nest(Op):
             mixes=Mixes() if any(part.mixes is not None for part in traits) else None,
             ways=self.ways,
             bounds=self._bounds(),
-            advice=None if is_joint else self._advice,
+            advice=advice,
         )
 
     def _bounds(self) -> dict[str, Bound]:

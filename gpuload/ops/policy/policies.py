@@ -93,10 +93,12 @@ class _Policy(Op):
         shape = images.image(self, field)
         if field.dtype != np.uint8 or shape[2] not in RGB_OR_GRAY:
             remedy = f"put {type(self).__name__} behind gl.ops.Decode() and before what changes the dtype"
+            if field.dtype == np.uint8:
+                remedy = images.without_alpha(field, remedy)
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
                 cause="policies act on uint8 images of 1 or 3 channels, as Pillow has them",
-                remedy=images.without_alpha(field, remedy) if field.dtype == np.uint8 else remedy,
+                remedy=remedy,
             )
         return field.with_(shape=shape, axes="HWC")
 

@@ -160,11 +160,14 @@ class Decode(Op):
     def traits(self) -> Traits:
         """It decodes files: regions where images have any size, and some modes on NumPy alone."""
         makes_bytes = self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
+        covering = None
+        if self.size is None:
+            covering = self._covering
         return Traits(
             execution=Execution(needs_numpy=self.mode in (LABELS, RGBA, FILE_NUMBERS)),
             codec=FileCodec(
                 self._check_heads,
-                covering=self._covering if self.size is None else None,
+                covering=covering,
                 makes_bytes=makes_bytes,
                 is_upright=self.orient,
             ),

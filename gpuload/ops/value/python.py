@@ -319,9 +319,9 @@ class Python(Op):
                 f"; it must be given one field, so it is called with each of {list(self._on)} by itself; to get all in "
                 f"one call write def {self.name.rpartition('.')[2]}({', '.join(self._on)})"
             )
-            raise self._zeros_error(
-                error, f"zeros of {field}", hint if len(self._on) > 1 else ""
-            ) from error.error
+            if len(self._on) < 2:
+                hint = ""
+            raise self._zeros_error(error, f"zeros of {field}", hint) from error.error
         return result
 
     def _infer_fields(self, before: list[Field]) -> list[Field]:
@@ -532,10 +532,8 @@ class Python(Op):
         self, result: Any, field: Field, input_value: NDArray[Any] | None
     ) -> NDArray[Any]:
         """Return a result that fits the field."""
-        shape, result = (
-            () if input_value is None else input_value.shape,
-            _as_declared(result, field.dtype),
-        )
+        shape = () if input_value is None else input_value.shape
+        result = _as_declared(result, field.dtype)
         if field.shape is not None:
             _check_result(f"{self.name} ({field.name!r})", result, field.dtype, field.shape, shape)
         return result  # type: ignore[no-any-return]
