@@ -107,7 +107,9 @@ class GaussianBlur(Op):
 
     def forms(self, field: Field) -> Forms:
         """It is an edit, and has a form for single records in the core."""
-        return Forms(edits=self._edits, row=_blur_row if core.native is not None else None)
+        if core.native is None:
+            return Forms(edits=self._edits)
+        return Forms(edits=self._edits, row=_blur_row)
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""

@@ -99,7 +99,9 @@ class CLAHE(Chance):
     def forms(self, field: Field) -> Forms:
         """It is an edit of uint8, and has a form of its own in the core for uint16."""
         has_row = core.native is not None and field.dtype == np.uint16
-        return Forms(edits=self._edits, row=self._write if has_row else None)
+        if not has_row:
+            return Forms(edits=self._edits)
+        return Forms(edits=self._edits, row=self._write)
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
