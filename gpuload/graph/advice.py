@@ -1,21 +1,21 @@
-"""Advice: what a loader logs, once, of ops that are allowed and rarely meant.
+"""Advice: the warnings that a loader logs, once, of ops that are allowed and rarely meant.
 
-Left behind   an op moves an image, and what belongs to its pixels (`ops.beside`) stays, or rows of
-              its boxes do.
-Views         an op moves a copy of the image, and what belongs to the image stays, which is not
+Left behind   an op moves an image, and fields of its pixels (`ops.beside`) stay, or rows of its
+              boxes do.
+Views         an op moves a copy of the image, and fields of the image stay, which is itself not
               handed out itself. By a function a function, or an operator of DALI, moves an image,
-              and what belongs to it stays.
-Turned over   the axes of an image are reordered so that height and width are exchanged; what
-              belongs to it stays.
+              and fields of it stay.
+Turned over   the axes of an image are reordered so that height and width are exchanged; fields
+              of it stay.
 Left unmixed  an op mixes the images of several records, and numbers beside them stay those of one,
               or the text that may be their label.
 Masks         an op blends numbers that look like those of a mask, or changes them as colours.
 Equal views   an op has one draw for several copies of an image, so that they stay equal.
 Wrong levels  an op takes floating-point numbers for 0 to 1, and a cast made them of whole numbers.
-Slices        an op moves an array of three axes as an image whose channels are many.
+Slices        an op moves an array of three axes as an image of many channels.
 Wrong order   an op for an image from black to white, or a cast to whole numbers, stands behind one
               that normalises.
-By an op      what ``Traits.advice`` says of a field that the op acts on.
+By an op      the text that ``Traits.advice`` returns of a field that the op acts on.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _wrong_levels(graph: Graph) -> str | None:
 
 
 def _casts_after(graph: Graph, place: int, casts: Casts) -> Casts:
-    """Return the casts whose levels fields still have behind an op.
+    """Return the casts that made levels which fields still have behind an op.
 
     Args:
         graph: the ops.
@@ -262,15 +262,15 @@ def _roles_that_stay(graph: Graph, place: int, names: Sequence[str]) -> dict[str
 
 
 def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about a moved copy of an image that stands for it beside what belongs to it;
-    None if none does.
+    """Return a warning about a moved copy of an image that stands for it beside fields of the
+    image; None if none does.
 
     Args:
         graph: the ops.
         names: the fields of a batch.
     """
     image, views = beside.image_name(graph.spec_in), set[str]()
-    if image is None or image in names:  # what belongs to the image lies beside it
+    if image is None or image in names:  # fields of the image lie beside it
         return None
     for place, op, on, before in _acts(graph):
         targets = [name for name in on if name in views]
@@ -297,8 +297,8 @@ def _moved_views(graph: Graph, names: Sequence[str]) -> str | None:
 
 
 def _turned_over(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about a Transpose that exchanges the sides of an image, beside what belongs
-    to it, or None.
+    """Return a warning about a Transpose that exchanges the sides of an image, beside fields of
+    it, or None.
 
     Args:
         graph: the ops.
@@ -361,7 +361,7 @@ def _moved_by_function(graph: Graph, names: Sequence[str]) -> str | None:
 
 
 def _form(role: str, fields: Sequence[Field], image: str) -> str:
-    """Return how to say what some fields are of an image."""
+    """Return how to say how some fields belong to an image."""
     marks = {beside.BOXES: "xyxy", beside.POINTS: "xy", MASK: MASK, INSTANCES: INSTANCES}
     alternatives = {
         beside.BOXES: " (or 'xywh', 'cxcywh', 'normalized xyxy')",
@@ -416,8 +416,8 @@ def _as_meant(spec: Spec, image: str, fields: Sequence[str]) -> str:
 
 
 def _left_unmixed(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return a warning about what stays that of one record while an op mixes its image; None if
-    nothing does.
+    """Return a warning about fields that stay those of one record while an op mixes its image;
+    None if none do.
 
     Numbers are told of, and texts if no label is mixed.
 
@@ -476,7 +476,7 @@ def _is_left_behind(graph: Graph, place: int, field: Field) -> bool:
 def _forms_to_mix(
     graph: Graph, place: int, targets: tuple[str, ...], numbers: Sequence[Field]
 ) -> Iterator[str]:
-    """Give how to say what becomes of numbers beside the image of an op that mixes.
+    """Give how to say the fate of numbers beside the image of an op that mixes.
 
     Args:
         graph: the ops.
@@ -527,7 +527,7 @@ def _is_mixable(graph: Graph, place: int, image: str, field: Field) -> bool:
 
 
 def _is_label(graph: Graph, field: Field) -> bool:
-    """Return True for what `OneHot` made, and for numbers that are called ``label``."""
+    """Return True for results of `OneHot`, and for numbers that are called ``label``."""
     is_number = len(field.shape or ()) < 2 and field.dtype.kind in NUMBERS
     return (is_number and field.name == beside.LABEL) or (field.name, beside.LABEL) in graph.roles
 
@@ -543,8 +543,7 @@ def _on(names: Sequence[str]) -> str:
 
 
 def _blended_masks(graph: Graph) -> str | None:
-    """Return a warning about the first op that blends or colours what looks like a mask, or
-    None."""
+    """Return a warning about the first op that blends or colours a field like a mask, or None."""
     for place, op, on, before in _acts(graph):
         image = beside.image_name(before) or on[0]
         for field in (before[name] for name in on if name in before and image in before):
@@ -605,7 +604,7 @@ def _blends(op: Op, name: str) -> bool:
 
 
 def _left_rows(graph: Graph, names: Sequence[str]) -> str | None:
-    """Return what to tell of rows that stay while an op without ``on=`` drops marked boxes; None if
+    """Return a warning about rows that stay while an op without ``on=`` drops marked boxes; None if
     none do.
 
     Args:

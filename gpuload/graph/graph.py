@@ -65,7 +65,8 @@ class Graph:
         by_mark: the fields that ops act on because they are marked.
         choices: for each op whether the user chose its fields by ``on=``, see
             `beside.names_fields`.
-        roles: fields, each with what it is of an image as a mark or an op says, see `beside.role`.
+        roles: fields, each with its role beside an image as a mark or an op says, see
+            `beside.role`.
     """
 
     spec_in: Spec
@@ -152,8 +153,8 @@ class Graph:
         are left out.
 
         Fields that an op acts on beside one of these are made, too, as the op needs them all; and
-        the image of boxes is. What an op makes beside one of them, other copies say, is not gone on
-        with.
+        the image of boxes is. A field that an op makes beside one of them, another copy say, is
+        not gone on with.
         """
         fields = set(names)
         pairs = [
@@ -428,7 +429,7 @@ class Graph:
 
     @cached_property
     def _drawings(self) -> tuple[_Drawing, ...]:
-        """For each op what `draw` needs of it: asked once, for all steps."""
+        """For each op the values that `draw` needs: asked once, for all steps."""
         drawings = []
         for place, (op, on) in enumerate(zip(self.ops, self.targets, strict=True)):
             traits, spec = op.traits, self.before(place)
@@ -470,7 +471,7 @@ class Graph:
 
     @cached_property
     def _decoded_files(self) -> list[tuple[FileCodec, str]]:
-        """The fields of files that ops decode, each with what its op has to do with files."""
+        """The fields of files that ops decode, each with the codec of its op."""
         ops = zip(self.ops, self.targets, self._files, strict=True)
         return [
             (codec, files.get(name, name))
@@ -506,7 +507,7 @@ class Graph:
 
     @cached_property
     def _varying_images(self) -> tuple[str, ...]:
-        """The decoded images whose sizes vary: ops need their pixels, and say so by the axes behind
+        """The decoded images of varying size: ops need their pixels, and say so by the axes behind
         them."""
         after = {name for spec in self.specs for name in spec.names if spec[name].axes}
         fields = [
@@ -599,7 +600,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What ``Graph.draw`` needs of one op.
+    """The values that ``Graph.draw`` needs of one op.
 
     Attributes:
         op: the op.
@@ -722,7 +723,7 @@ class _Moves:
         self._num_bytes[name] = num_bytes
 
     def end(self, name: str) -> None:
-        """Let a field go no further: what waits on it stays where it is."""
+        """Let a field go no further: ops that wait on it stay where they are."""
         self._num_bytes.pop(name, None)
         self._waiting = {
             place: names for place, names in self._waiting.items() if name not in names
@@ -1068,7 +1069,7 @@ def _has_sizes(field: Field) -> bool:
 
 
 def _crops(ops: Sequence[Op], targets: Sequence[tuple[str, ...]]) -> tuple[int | None, ...]:
-    """Return for each op the place of the op whose region it may make alone, or None.
+    """Return for each op the place of the op that needs a region alone of its result, or None.
 
     Both ops act on the same records with nothing between them: all fields of the crop come from ops
     that take a region, and these act on no other field.

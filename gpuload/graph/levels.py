@@ -1,8 +1,8 @@
 """Levels: images of floating-point numbers not from 0 to 1, before an op that takes 1 for white.
 
-Such an op would make white of nearly all of an image that goes to 255, and black of what is below
-0. Where the numbers come from the source or from a function, only they tell their levels:
-``with_checks`` puts a ``CheckLevels`` before the first such op, whose question executors ask as any
+Such an op would make white of nearly all of an image that goes to 255, and black of all below 0.
+ Where the numbers come from the source or from a function, only they tell their levels:
+``with_checks`` puts a ``CheckLevels`` before the first such op: executors ask it as they ask any
 other (`executors.checks`), on a GPU without a wait. Where ops of gpuload made the numbers, they are
 known to be from 0 to 1, or a loader tells of it (`graph.advice`), and nothing is asked.
 
@@ -97,7 +97,7 @@ class CheckLevels(Op):
         axes = tuple(range(1, x.ndim))
         if not x.size or (xp is np and _are_between_0_and(greatest, x)):
             return xp.zeros(len(x), bool)
-        if xp is np:  # whose extremes are nan where a number is
+        if xp is np:  # its extremes are nan where a number is
             return ~((x.min(axis=axes) >= least) & (x.max(axis=axes) <= greatest))
         return ~((x >= least) & (x <= greatest)).all(axis=axes)
 

@@ -183,7 +183,7 @@ def flag(op: Any, name: str, value: Any) -> bool:
 
 
 def choice(op: Any, name: str, value: Any, choices: Iterable[str], *, beside: str = "") -> str:
-    """Return one of a few words; ``beside`` says what else may be passed, ``", or a dict"``."""
+    """Return one of a few words; ``beside`` says which others may be passed, ``", or a dict"``."""
     words = list(choices)
     if not isinstance(value, str) or value not in words:
         raise refuse(op, name, value, f"one of {words}{beside}", _likely(value, words))
@@ -265,7 +265,7 @@ def output(op: Any, value: Any) -> Output | None:
 
     Args:
         op: for the error.
-        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``, whose dtype and shape count;
+        value: such a dict; a dtype; ``(dtype, shape)``; a ``Field``: its dtype and shape count;
             or None, as it is.
     """
     if value is None:

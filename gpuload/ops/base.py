@@ -274,7 +274,7 @@ class Op:
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the arguments: what is made of them once, see `traits.once`, is made anew."""
+        """Return the arguments: values made of them once, see `traits.once`, are made anew."""
         return {name: value for name, value in vars(self).items() if "." not in name}
 
 
@@ -330,8 +330,8 @@ def keeps_size(op: Op) -> bool:
 
 
 def original(op: Op, name: str, targets: Sequence[str]) -> str:
-    """Return the field whose value a new field begins with, and whose size it has; the field itself
-    if it is no copy.
+    """Return the field that a new field begins as a copy of, and shares its size with; the field
+    itself if it is no copy.
 
     Args:
         op: the op.

@@ -1,24 +1,24 @@
-"""Beside: what a field is of the image beside it, by its mark, dtype and shape, and by the ops that
+"""Beside: the role of a field beside an image, by its mark, dtype and shape, and by the ops that
 make it.
 
 A name says nothing, but for ``image`` and ``label``, which ops act on by themselves. One rule for
 all ops that move the pixels of images, mix records, or blend pixels:
 
     image    another image: an encoded file; numbers of the image's height and width
-    mask     whole numbers of the image's height and width in one channel; what ``Decode("LABELS")``
-             makes
+    mask     whole numbers of the image's height and width in one channel; the result of
+             ``Decode("LABELS")``
     masks    numbers ``[number, height, width]``, one mask for each object, or more than four maps
     scaled   numbers along the image's height and width, divided or multiplied by 2, 3, 4, 8 or 16
     xyxy     four numbers, or rows of four: boxes
     rows     rows of five: boxes, and the class of each
     xy       two numbers, rows of two, or rows of three: points, with their visibility
-    label    what ``OneHot`` makes
+    label    the result of ``OneHot``
 
 Rows may have one axis more, for objects: ``[people, 17, 3]``, of a fixed number or of any. Of all
 else nothing is told, since it may be anything: flat numbers, ``[51]`` say, rows of other lengths,
 single numbers.
 
-Whoever means something else says it: by a mark (``"HWC"`` for an image of its own), by
+The user can say something else: by a mark (``"HWC"`` for an image of its own), by
 ``on="image"``, by ``output=``.
 """
 
@@ -34,7 +34,7 @@ from gpuload.spec import INSTANCES, MASK, MOST_CHANNELS, NUMBERS, POINT_FORMAT, 
 
 IMAGE, LABEL, BOXES, POINTS = "image", "label", "xyxy", POINT_FORMAT
 BOXES_AND_CLASSES, ALPHA, SCALED = "rows", "alpha", "scaled"
-# What an op takes along by its mark alone, never by on=.
+# Fields that an op takes along by their mark alone, never by on=.
 PLACES = (BOXES, BOXES_AND_CLASSES, POINTS, INSTANCES)
 MATRICES = ((3, 3), (4, 4), (5, 5))  # of a camera or a pose, in data sets that have such
 SCALES = (2, 3, 4, 8, 16)  # of maps that networks make of images, and of pairs for super-resolution
@@ -56,8 +56,8 @@ def image_name(spec: Spec) -> str | None:
 
 
 def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> str:
-    """Return what a field that is not marked is of an image; "" if it does not belong to its
-    pixels.
+    """Return the role of a field that is not marked beside an image; "" if it does not belong to
+    its pixels.
 
     Args:
         field: the field.
@@ -91,11 +91,12 @@ def role(field: Field, image: Field, roles: Iterable[tuple[str, str]] = ()) -> s
 
 
 def roles_before(spec: Spec, ops: Sequence[Op]) -> dict[str, str]:
-    """Return what fields of a source are, by their names: images by a mark, ``"HWC"`` or ``"CHW"``.
+    """Return the roles of fields of a source, by their names: images by a mark, ``"HWC"`` or
+    ``"CHW"``.
 
     Args:
         spec: the fields.
-        ops: the ops that made them, of which one may have said what they are.
+        ops: the ops that made them, of which one may have said their roles.
     """
     roles = {field.name: IMAGE for field in spec if field.axes in ("HWC", "CHW")}
     for op in ops:
@@ -114,7 +115,8 @@ def roles_behind(
     after: Spec,
     roles: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return what fields are behind an op, by their names: a label, a mask, an image with alpha.
+    """Return the roles of fields behind an op, by their names: a label, a mask, an image with
+    alpha.
 
     Args:
         op: the op.
@@ -132,7 +134,7 @@ def roles_behind(
     result |= {copy: roles[name] for copy, name in copies.items() if name in roles}
     is_function = (
         calls_python(op) or op.traits.execution.needs_dali
-    )  # of which nobody knows what it does with alpha
+    )  # it may do anything with alpha
     unknown = on if is_function else ()
     return {name: role for name, role in result.items() if role != ALPHA or name not in unknown}
 
@@ -154,7 +156,7 @@ def check_alpha(op: Op, on: Sequence[str], spec: Spec, roles: Mapping[str, str])
         op: the op.
         on: the fields that it acts on.
         spec: the fields before it.
-        roles: what these are, see ``roles_behind``.
+        roles: of these, see ``roles_behind``.
     """
     field = next((spec[name] for name in on if roles.get(name) == ALPHA), None)
     if field is not None:
@@ -253,7 +255,7 @@ def _are_masks(field: Field, size: Shape | None) -> bool:
         return False
     number, *sides = shape
     if field.dtype.kind == "f" and number is not None and number <= MOST_CHANNELS:
-        return False  # an image whose channels come first
+        return False  # an image in CHW order
     if shape == (None, None, None):
         return field.dtype.kind in "bui"
     # An image of so many channels as the mask is wide would have its height and width first.
@@ -261,7 +263,8 @@ def _are_masks(field: Field, size: Shape | None) -> bool:
 
 
 def _is_scaled(field: Field, size: Shape | None) -> bool:
-    """Return True for a mask, map or image whose sides are a part or a multiple of an image's."""
+    """Return True for a mask, map or image with sides that are a part or a multiple of an
+    image's."""
     shape = field.shape or ()
     if size is None or len(size) != 2 or None in size or len(shape) not in (2, 3) or shape[-1] == 2:
         return False

@@ -3,7 +3,7 @@ its reason.
 
 An op states them by party, ``bounds = {"dali": HALVES, "gpu": HALVES}``. A party is an executor on
 a kind of device (``"dali on gpu"``), an executor (``"dali"``), or a kind of device (``"gpu"``); the
-first that is stated counts. What is not stated is exact, and the array executor on a CPU always is.
+first that is stated counts. All else is exact, and the array executor on a CPU always is.
 The contract of ops, `gpuload parity` and the audit of a loader compare by them.
 """
 
@@ -29,7 +29,7 @@ class Bound(NamedTuple):
             number, or of 1.
         beyond: the share of values that may differ by more than the largest difference.
         shift: of one channel of one record: the mean of differences with their signs.
-        gains: by what part of them the differences of each channel were multiplied, where that
+        gains: by which part of them the differences of each channel were multiplied, where that
             differs.
     """
 
@@ -85,7 +85,7 @@ FUSED_BYTES = Bound(
 
 
 class Growth(NamedTuple):
-    """What an op behind a difference may make of it: of a few values much more.
+    """The result that an op behind a difference may make of it: of a few values much more.
 
     The means grow once and no further behind any number of ops: an image that was skipped, some 30
     levels away in the mean, must show. A shift of a channel grows less, for differences of both
@@ -149,7 +149,7 @@ def scale_bound(bound: Bound, factor: float | NDArray[np.floating]) -> Bound:
 
 
 def _times(number: float, factor: float) -> float:
-    """Return a product; what is not bounded stays so, also behind 0."""
+    """Return a product; a number without a bound stays so, also behind 0."""
     return number if number == inf else number * factor
 
 

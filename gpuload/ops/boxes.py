@@ -103,7 +103,7 @@ def _as_dtype(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]
     if dtype.kind not in "iu":
         return values.astype(dtype)
     # Cut off, and not rounded, boxes of whole numbers would move to the upper left. Bounded, for
-    # what becomes of a number that the dtype does not hold differs between processors: a point may
+    # processors differ in the value of a number that the dtype does not hold: a point may
     # be moved to infinity.
     limits = np.iinfo(dtype)
     greatest = np.nextafter(float(limits.max) + 1, 0)

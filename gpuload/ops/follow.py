@@ -1,7 +1,7 @@
 """Follow: the masks, boxes and points that are marked beside an image go where its pixels go, by
 the same draw.
 
-Mask    A mask becomes a field that the op acts on itself (`including`), on whatever executor.
+Mask    A mask becomes a field that the op acts on itself (`including`), on any executor.
 Masks   of objects, ``[number, height, width]``, are moved by ``MoveMasks`` as one mask of so many
         channels; see below.
 Boxes   and points are moved by ``MoveAnnotations``, an op of its own that the graph puts before the
@@ -37,7 +37,7 @@ BEFORE, AFTER = (
     "size after",
 )  # in the draw: of the image of each record, int32 [N, 2]
 EXTRA = 1.0  # pixels by which annotated boxes may lie beside the image
-FARTHEST = 2.0  # parts of an image's width and height; what lies farther in it is in pixels
+FARTHEST = 2.0  # parts of an image's width and height; a box farther in it is in pixels
 SAME_SIZE = "fields that share one draw must have the same size"
 SIZE_REMEDY = "bring them to one size first, or give each an op of its own with on="
 
@@ -108,7 +108,7 @@ def with_labels(op: Op, spec: Spec, roles: Mapping[str, str]) -> Op:
     Args:
         op: the op.
         spec: the fields before it.
-        roles: what fields are as ops made them, by their names, see `beside.roles_behind`.
+        roles: of fields as ops made them, by their names, see `beside.roles_behind`.
     """
     if not op.traits.mixes or op.traits.geometric or op.on is not None:
         return op

@@ -39,8 +39,8 @@ class Forms:
         resample: returns the op as a resize of boxes in images of some sizes, of the draw and these
             sizes, int32 ``[N, 2]``, height and width in pixels; None if it is not one, or is one as
             Pillow's.
-        edits: returns the op as edits of N uint8 images whose shape stays (`kernels.edits`), of the
-            draw, the sizes and the number of channels; None if it has none.
+        edits: returns the op as edits of N uint8 images of unchanged shape (`kernels.edits`), of
+            the draw, the sizes and the number of channels; None if it has none.
         row: writes a single record. ``row(x, draw, out)`` does as ``array`` does with ``x``, a
             C-contiguous record, and its row of each draw, and writes the result to ``out``. For
             images of different sizes ``out`` has the size of ``size_after``. None if there is no

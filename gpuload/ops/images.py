@@ -21,7 +21,7 @@ from gpuload.errors import RowError, SpecError
 from gpuload.ops import arguments
 from gpuload.spec import MASK, NUMBERS, Field
 
-LABELS = "'LABELS', "  # of a mask, whose numbers are no colours
+LABELS = "'LABELS', "  # of a mask: its numbers are no colours
 MANY_CHANNELS = 16  # an axis that is longer may be the width of slices
 NO_PIXELS = "it is an image without pixels"
 
@@ -83,7 +83,7 @@ def _require_pixels(op: Any, field: Field) -> None:
 
 
 def slices_hint(field: Field) -> str:
-    """Return how to mark the slices of a field whose last axis is long for channels; "" for other
+    """Return how to mark the slices of a field with a last axis long for channels; "" for other
     fields."""
     shape = field.shape or ()
     if len(shape) == 3 and not field.axes:
@@ -155,7 +155,7 @@ def numeric(op: Any, field: Field) -> None:
 
 
 def _numbers_remedy(op: Any, field: Field) -> str:
-    """Return what to do where an op of numbers acts on a field of something else."""
+    """Return a way out where an op of numbers acts on a field of something else."""
     if arguments.is_bfloat16(field.dtype):
         return f"put gl.ops.Cast('float32', on={field.name!r}) before it"
     names = (op.on,) if isinstance(op.on, str) else op.on or ()

@@ -1,4 +1,4 @@
-"""Traits: what an op may have beside its draw and its array form, each of them a small value.
+"""Traits: all that an op may have beside its draw and its array form, each of them a small value.
 
 ``op.traits`` is a ``Traits``. Its defaults claim nothing, so that an op with an array form alone has
 none of its own; an op with more says so in one place:
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 def once(method: Callable[[Any], Result]) -> Callable[[Any], Result]:
-    """Return a method whose result is made once for each object, and kept in it.
+    """Return a method that makes its result once for each object, and keeps it there.
 
     The key is the method and not its name, so that ``super().traits`` of a subclass never meets the
     subclass's value, nor another thread the base's. Two threads may both make a value; they are equal.
@@ -204,14 +204,14 @@ class FileCodec:
 
 @dataclass(frozen=True)
 class Marks:
-    """What the op has to do with marks, and with the image that marked fields belong to.
+    """The part of marks in the op, and of the image that marked fields belong to.
 
     Attributes:
         are_read: True if the result depends on marks, so that saved states hold these.
         drops_rows: True if the op drops boxes, so that fields with a row for each of them must be
             marked to stay together with them.
-        image: returns the field of the images whose sizes the op draws for, of the spec before it;
-            None for the fields that it acts on.
+        image: returns the field of the images that the op draws for by their sizes, of the spec
+            before it; None for the fields that it acts on.
         boxes: returns the fields of boxes that must be there before anything is drawn, of the spec
             before the op; then ``draw`` draws.
         draw: returns the same as ``Op.draw``, of its arguments and the boxes of each record before
@@ -227,7 +227,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Follows:
-    """The op draws nothing: it moves what belongs to an image as another op moves the pixels.
+    """The op draws nothing: it moves fields of an image as another op moves the pixels.
 
     Attributes:
         leader: the op that draws.
@@ -241,7 +241,7 @@ class Follows:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What the op does to the numbers of a field.
+    """The work of the op on the numbers of a field.
 
     Attributes:
         pointwise: True if each value of a uint8 image becomes another by itself, at any place and
@@ -269,7 +269,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Execution:
-    """What can run the op.
+    """The executors and devices that can run the op.
 
     Attributes:
         needs_numpy: True if the op has no form but that for NumPy: it runs on the host, before ops
@@ -300,19 +300,20 @@ class Execution:
 
 @dataclass(frozen=True)
 class Traits:
-    """All that an op may have beside its draw and its array form; None is for what it has not.
+    """All that an op may have beside its draw and its array form; None is for a part that it has
+    not.
 
     Attributes:
-        arithmetic: what it does to the numbers of a field.
-        execution: what can run it.
+        arithmetic: its work on the numbers of a field.
+        execution: the executors and devices that can run it.
         geometric: it moves the pixels of images.
         joint: it makes several fields together.
         mixes: it makes a record of several.
         check: there are values that it cannot take.
         regional: it uses a region of its images.
         codec: it decodes files.
-        marks: what it has to do with marks.
-        follows: it moves what belongs to an image.
+        marks: their part in it.
+        follows: it moves fields of an image.
         ways: the ops that it is made of, in lists of which a record gets one.
         bounds: how far results of other executors than the array one on a CPU may be from
             ``array``, see `ops.bounds`; without an entry they are equal.
@@ -321,9 +322,9 @@ class Traits:
         keeps_size: True if images keep their sizes although the op has a ``size_after``.
         meaning: a number that grows when the same arguments come to mean something else; saved
             states have it, from 2 on.
-        advice: returns what a loader logs as a warning, once, about the op on a field like this
-            before it; None if nothing. It is for what is allowed and rarely meant; what the op
-            cannot do is an error of ``field_after``.
+        advice: returns the text that a loader logs as a warning, once, about the op on a field
+            like this before it; None if nothing. It is for uses that are allowed and rarely meant;
+            those that the op cannot serve are an error of ``field_after``.
     """
 
     arithmetic: Arithmetic = field(default=Arithmetic())

@@ -32,8 +32,8 @@ RGB_OR_GRAY = (1, 3)
 
 @dataclass(frozen=True)
 class ColourOp(Op):
-    """An op on colours: it takes uint8 or float32 images in HWC order, whose shape and dtype
-    stay."""
+    """An op on colours: it takes uint8 or float32 images in HWC order, and keeps their shape
+    and dtype."""
 
     @property
     @once
@@ -209,7 +209,7 @@ class Contrast(_Factor):
             super().traits.with_arithmetic(pointwise=has_center),
             bounds={"gpu": FLOATS, "dali on gpu": FUSED_BYTES},
             execution=Execution(has_dali_form=has_center),
-            meaning=1 if has_center else 2,
+            meaning=2 - has_center,
         )
 
     def forms(self, field: Field) -> Forms:

@@ -107,7 +107,9 @@ class GaussianBlur(Op):
 
     def forms(self, field: Field) -> Forms:
         """It is an edit, and has a form for single records in the core."""
-        return Forms(edits=self._edits, row=_blur_row if core.native is not None else None)
+        if core.native is None:
+            return Forms(edits=self._edits)
+        return Forms(edits=self._edits, row=_blur_row)
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
@@ -151,7 +153,7 @@ class GaussianBlur(Op):
         return Pixels(xp, down, *taps(draw["across"])).change(BLUR_ACROSS, dtype=x[0].dtype)
 
     def _edits(self, draw: Draw, size: Sizes, channels: int) -> Edits | None:
-        """Return the edits of the images; one whose middle pixels alone count stays as it is."""
+        """Return the edits of the images; one of which the middle pixels alone count stays."""
         down, across = draw["down"], draw["across"]
         parts = edits.of(len(size), edits.BLUR, down.shape[1], across.shape[1]), down, across
         blurs = np.concatenate(parts, axis=1, dtype=np.float64)

@@ -23,7 +23,7 @@ from gpuload.ops.traits import Traits, once
 from gpuload.spec import Field
 
 SPACES = ("BGR", "GRAY", "YCBCR", "HSV")
-MOST_CHANNELS = 16  # of an image whose channels are shuffled
+MOST_CHANNELS = 16  # of an image that is shuffled
 PILLOW = {
     "YCBCR": colour_cuda.PILLOW_YCBCR,
     "HSV": colour_cuda.PILLOW_HSV,
@@ -62,7 +62,7 @@ class Grayscale(Chance):
     @property
     @once
     def traits(self) -> Traits:
-        """It adds values up, whatever black and white are."""
+        """It adds values up, of any black and white."""
         return super().traits.with_arithmetic(takes_parts=False)
 
     def forms(self, field: Field) -> Forms:
@@ -103,7 +103,7 @@ class Grayscale(Chance):
         return edits.keep_rows(edits.of(len(size), edits.GRAY), draw["apply"])
 
     def _row_form(self, field: Field) -> RowForm | None:
-        """In the core, for uint8 images of one size; those whose channels stay are edited."""
+        """In the core, for uint8 images of one size; those that keep their channels are edited."""
         is_compiled = core.native is not None and field.dtype == np.uint8 and field.uniform
         if is_compiled and self.channels not in (None, images.image(self, field)[2]):
             return _gray_into

@@ -4,11 +4,11 @@ Tiles      The image is cut into ``grid`` tiles, ``(rows, columns)``. Where its 
            multiples of these, pixels are added at the bottom and right, mirrored in the last ones,
            so many that both sides are; where one of the sides is one already, as many as it has
            tiles.
-Histogram  of each tile, 256 levels, of uint16 65536. What is more than ``limit * pixels / levels``
+Histogram  of each tile, 256 levels, of uint16 65536. All more than ``limit * pixels / levels``
            in a level, rounded down and at least 1, is cut off and given to all levels alike, the
            rest to every ``levels // rest``-th level, from 0 on.
 Values     A level becomes ``(levels - 1) / pixels * (values up to it)`` in the tile; each pixel is
-           the mean of what it becomes in the four tiles about it, weighed by the distance from
+           the mean of its values in the four tiles about it, weighed by the distance from
            their middles. float32, rounded to nearest.
 Source     Zuiderveld, "Contrast Limited Adaptive Histogram Equalization", Graphics Gems IV, 1994;
            OpenCV (Apache-2.0), ``modules/imgproc/src/clahe.cpp``, read and written anew.
@@ -99,7 +99,9 @@ class CLAHE(Chance):
     def forms(self, field: Field) -> Forms:
         """It is an edit of uint8, and has a form of its own in the core for uint16."""
         has_row = core.native is not None and field.dtype == np.uint16
-        return Forms(edits=self._edits, row=self._write if has_row else None)
+        if not has_row:
+            return Forms(edits=self._edits)
+        return Forms(edits=self._edits, row=self._write)
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""
@@ -178,7 +180,7 @@ class CLAHE(Chance):
 def equalize_tiles(
     xp: ModuleType, x: Any, clip_limit: NDArray[np.float32], grid: tuple[int, int]
 ) -> Any:
-    """Return planes whose tiles have even histograms, ``[N, H, W]``, of the dtype of ``x``.
+    """Return planes with even histograms in their tiles, ``[N, H, W]``, of the dtype of ``x``.
 
     Args:
         xp: NumPy or CuPy.

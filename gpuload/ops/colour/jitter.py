@@ -105,8 +105,8 @@ class ColorJitter(ColourOp):
 
     @property
     def _steps(self) -> list[int]:
-        """The numbers in STEPS of the changes whose range is not empty; an image gets these, in a
-        random order."""
+        """The numbers in STEPS of the changes with a range that is not empty; an image gets these,
+        in a random order."""
         return [number for number, name in enumerate(STEPS) if getattr(self, name)]
 
     def draw(self, u: NDArray[np.float64], size: Sizes) -> Draw:

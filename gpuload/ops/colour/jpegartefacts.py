@@ -64,10 +64,12 @@ class JpegArtefacts(Op):
         height, width, channels = images.image(self, field)
         if field.dtype != np.uint8 or channels not in (None, 1, 3):
             remedy = "put the op behind gl.ops.Decode() and before gl.ops.Normalize(...)"
+            if field.dtype == np.uint8:
+                remedy = images.without_alpha(field, remedy)
             raise SpecError(
                 f"{self}: field {field.name!r} is {field.dtype} with {channels} channels",
                 cause="JPEG holds bytes of one channel or of three",
-                remedy=images.without_alpha(field, remedy) if field.dtype == np.uint8 else remedy,
+                remedy=remedy,
             )
         if max(height or 1, width or 1) > LARGEST_SIDE:
             raise SpecError(

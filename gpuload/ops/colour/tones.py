@@ -141,8 +141,8 @@ class Posterize(Chance):
     def change_on_device(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
         """Return images on a GPU, made by kernels."""
         levels = 1 << self.bits
-        # 1 / levels is a power of two, hence exact: the kernel multiplies by it, and gets what a
-        # division would give.
+        # 1 / levels is a power of two, hence exact: the kernel multiplies by it, and gets the
+        # quotient.
         words = pixels.constants(len(x), levels, 1 / levels)
         return colour_cuda.tone(xp, x, colour_cuda.POSTERIZE, draw["apply"], words)
 

@@ -63,7 +63,7 @@ class CleanBoxes(Op):
     @property
     @once
     def traits(self) -> Traits:
-        """It drops rows of the marked boxes and of what belongs to them, on NumPy."""
+        """It drops rows of the marked boxes and of fields beside them, on NumPy."""
         return Traits(
             arithmetic=Arithmetic(any_size=True),
             execution=Execution(needs_numpy=True),

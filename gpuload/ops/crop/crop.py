@@ -173,7 +173,7 @@ class RandomCrop(_Crop):
         lengths, numbers = self.window_of(size), np.zeros(size.shape)
         pad: Any = np.array([self.pad, self.pad, 0][: size.shape[1]], np.int32)
         if self.pad_if_needed:
-            # As torchvision: what is lacking is added on both sides, so that the image lies
+            # As torchvision: lacking pixels are added on both sides, so that the image lies
             # anywhere in the window.
             pad = pad + np.maximum(lengths - (size + 2 * pad), 0)
         numbers[:, : u.shape[1]] = u[:, : size.shape[1]]

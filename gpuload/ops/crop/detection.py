@@ -37,7 +37,7 @@ OPTIONS = (
     1.0,
 )  # of the least overlap, as in SSD; 1 leaves the image as it is
 ROUNDS, TRIALS = 16, 40  # torchvision has any number of rounds
-AT_ONCE = 64  # images whose crops are looked for together, as their numbers stay in the cache
+AT_ONCE = 64  # images of which crops are looked for together, as their numbers stay in the cache
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class RandomIoUCrop(Region):
         return {"start": draw["start"] - region["start"], "shape": draw["shape"]}
 
     def _move_boxes(self, corners: Boxes, draw: Draw, size: NDArray[np.int32]) -> Boxes:
-        """Boxes whose centres lie outside of the crop become zeros."""
+        """Boxes with centres outside of the crop become zeros."""
         begin, sides = draw["start"][::-1], draw["shape"][::-1]
         if tuple(draw["shape"].tolist()) == tuple(size.tolist()):
             return corners
@@ -324,7 +324,7 @@ class ScaleJitter(SizeJitter):
     ``width`` pixels.
 
     The factor is drawn from ``scale``, and the sides are rounded down: large-scale jitter,
-    torchvision's ``ScaleJitter`` (whose ``target_size`` is width, height).
+    torchvision's ``ScaleJitter`` (its ``target_size`` is width, height).
     ``gl.ops.RandomCrop(1024, pad_if_needed=True)`` behind it makes images of one size. Marks
     boxes, points and masks go with the image. Albumentations' RandomScale is relative to the
     image's own size, Keras' RandomZoom keeps its size; DALI's resize takes sizes that are drawn
@@ -373,7 +373,7 @@ def _have_overlap(
     corners: list[Boxes],
     least: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
-    """Return which crops overlap a box whose centre lies in them by so much at least, boolean
+    """Return which crops overlap a box with its centre in them by so much at least, boolean
     ``[N, K]``.
 
     Args:

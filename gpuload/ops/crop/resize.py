@@ -128,7 +128,7 @@ class Resize(Op):
         )
 
     def _forms(self) -> str:
-        """Return what to write, with the user's own numbers."""
+        """Return a call to write, with the user's own numbers."""
         if isinstance(self.height, (tuple, list)) and len(self.height) == 2:
             sides = self.height
         else:
@@ -296,10 +296,13 @@ class RandomResizedCrop(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         height = arguments.side(self, "height", self.height)
+        width = height
+        if self.width is not None:
+            width = arguments.side(self, "width", self.width)
         arguments.keep(
             self,
             height=height,
-            width=height if self.width is None else arguments.side(self, "width", self.width),
+            width=width,
             scale=arguments.interval(self, "scale", self.scale),
             ratio=arguments.interval(self, "ratio", self.ratio),
         )
@@ -415,7 +418,7 @@ class RandomResizedCrop(Op):
         return _lower_resize(self, dali, box, list(self.window), field)
 
     def _central(self, size: Sizes) -> NDArray[np.int64]:
-        """Return the largest boxes whose width / height lies within ``ratio``, int64 ``[N, 2]``."""
+        """Return the largest boxes with width / height within ``ratio``, int64 ``[N, 2]``."""
         height, width = size[:, 0].astype(np.float64), size[:, 1].astype(np.float64)
         # Rounded as Python's round() does, which torchvision calls.
         lower, upper = np.rint(width / self.ratio[0]), np.rint(height * self.ratio[1])

@@ -175,11 +175,16 @@ def matrices(
         scale: factors, ``[N]``.
         shear: degrees along x and y, ``[N, 2]``.
     """
-    pairs = np.zeros((len(angle), 2))
-    right, down = (pairs if distance is None else distance).T
-    factor = 1.0 if scale is None else scale
+    if distance is None:
+        distance = np.zeros((len(angle), 2))
+    if shear is None:
+        shear = np.zeros((len(angle), 2))
+    right, down = distance.T
+    factor: Any = 1.0
+    if scale is not None:
+        factor = scale
     turn = np.radians(angle)
-    along_x, along_y = np.radians(pairs if shear is None else shear).T
+    along_x, along_y = np.radians(shear).T
     # Turned and sheared: its determinant is 1, so that the inverse has the same numbers.
     a, c = np.cos(turn - along_y) / np.cos(along_y), np.sin(turn - along_y) / np.cos(along_y)
     b, d = -(a * np.tan(along_x) + np.sin(turn)), np.cos(turn) - c * np.tan(along_x)

@@ -135,7 +135,9 @@ class Elastic(Warp):
 
     def forms(self, field: Field) -> Forms:
         """A form for single records is in the core."""
-        return Forms(row=self._distort_into if core.native is not None else None)
+        if core.native is None:
+            return Forms()
+        return Forms(row=self._distort_into)
 
     @property
     def _side(self) -> int:
@@ -166,8 +168,8 @@ class Elastic(Warp):
 
     @device.waits
     def array_batch(self, xp: ModuleType, x: Any, draw: Draw) -> Any:
-        """The same for a batch at once, on a GPU by three kernels; else image by image, whose noise
-        is as large."""
+        """The same for a batch at once, on a GPU by three kernels; else image by image: the noise
+        of each is as large."""
         if not pixels.reads(xp, x):
             return super(Warp, self).array_batch(xp, x, draw)
         interpolation, fill = self._sampling

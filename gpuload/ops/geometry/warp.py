@@ -111,7 +111,9 @@ class Warp(Op):
 
     def forms(self, field: Field) -> Forms:
         """A form for single records is in the core."""
-        return Forms(row=self._warp_into if core.native is not None else None)
+        if core.native is None:
+            return Forms()
+        return Forms(row=self._warp_into)
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay."""
@@ -170,7 +172,7 @@ def warp(
     interpolation: str = "nearest",
     fill: Color = 0,
 ) -> Any:
-    """Return an image whose pixels are taken from ``x`` where a matrix says.
+    """Return an image of pixels that are taken from ``x`` where a matrix says.
 
     Args:
         xp: NumPy or CuPy.
@@ -371,7 +373,7 @@ def _fill_bytes(fill: Color, x: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _bytes(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return an image whose pixels are bytes side by side."""
+    """Return the pixels of an image as bytes side by side."""
     return x.reshape(*x.shape[:2], -1).view(np.uint8)
 
 

@@ -8,7 +8,7 @@ Group    The record at position p of the epoch's order has its own image at the 
          group, the others of it are read and transformed besides: six at most. Where the last group
          of an epoch is not full, the record itself stands in the places of missing ones.
 Places   The corner at which the four meet is drawn; each image has one of its own corners there,
-         and what lies outside of the result is cut off. Resize images before:
+         and pixels outside of the result are cut off. Resize images before:
          ``Resize(longer=640)``, then ``Mosaic(1280)``.
 Rows     Boxes are moved and clipped; those that are too small then are dropped, by the rule of
          `CleanBoxes`, with the rows that go with them. Those of the four images follow one another.
@@ -110,10 +110,13 @@ class Mosaic(Op):
             if value < 0:
                 raise arguments.refuse(self, name, value, "a number of at least 0")
             arguments.keep(self, **{name: value})
+        width = height
+        if self.width is not None:
+            width = arguments.side(self, "width", self.width)
         arguments.keep(
             self,
             height=height,
-            width=height if self.width is None else arguments.side(self, "width", self.width),
+            width=width,
             center=center,
             fill=arguments.by_field(self, "fill", self.fill, arguments.numbers, 0),
             p=arguments.probability(self, "p", self.p),

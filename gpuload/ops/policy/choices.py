@@ -70,6 +70,9 @@ class _Nest(Op):
                     masks=self._including,
                 )
         is_joint = any(part.joint is not None for part in traits)
+        advice: Callable[[Field], str | None] | None = self._advice
+        if is_joint:
+            advice = None
         return Traits(
             arithmetic=Arithmetic(
                 any_size=all(part.arithmetic.any_size for part in traits),
@@ -86,7 +89,7 @@ class _Nest(Op):
             mixes=Mixes() if any(part.mixes is not None for part in traits) else None,
             ways=self.ways,
             bounds=self._bounds(),
-            advice=None if is_joint else self._advice,
+            advice=advice,
         )
 
     def _bounds(self) -> dict[str, Bound]:
@@ -109,7 +112,7 @@ class _Nest(Op):
     @property
     @once
     def _edit_forms(self) -> list[EditForm]:
-        """The edits of each op: those of bytes, of whatever image."""
+        """The edits of each op: those of bytes, of any image."""
         return [op.forms(BYTES).edits for op in self.inner]
 
     @property
@@ -253,7 +256,7 @@ class _Nest(Op):
 
     def _columns(self) -> list[slice]:
         """Return which of the uniform numbers each op has."""
-        # Chosen or not, each op has numbers of its own: what one draws does not depend on which
+        # Chosen or not, each op has numbers of its own: its draws do not depend on which
         # others are applied.
         ends = list(accumulate((op.num_uniforms for op in self.inner), initial=self._num_own))
         return [slice(begin, end) for begin, end in pairwise(ends)]

@@ -55,7 +55,7 @@ OPERATIONS = (
     "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "SolarizeAdd",
     "Desaturate", "GaussianBlur",
 )  # fmt: skip
-SIGNED = frozenset(OPERATIONS[1:10])  # those whose level has a sign
+SIGNED = frozenset(OPERATIONS[1:10])  # their level has a sign
 NO_LEVEL = frozenset(("Identity", "AutoContrast", "Equalize", "Invert"))
 HAS_SIGN = np.array([name in SIGNED for name in OPERATIONS])
 IS_SHIFT = np.array([name.startswith("Translate") for name in OPERATIONS])
@@ -93,10 +93,12 @@ class _Policy(Op):
         shape = images.image(self, field)
         if field.dtype != np.uint8 or shape[2] not in RGB_OR_GRAY:
             remedy = f"put {type(self).__name__} behind gl.ops.Decode() and before what changes the dtype"
+            if field.dtype == np.uint8:
+                remedy = images.without_alpha(field, remedy)
             raise SpecError(
                 f"{self}: field {field.name!r} has dtype {field.dtype} and shape {field.shape}",
                 cause="policies act on uint8 images of 1 or 3 channels, as Pillow has them",
-                remedy=images.without_alpha(field, remedy) if field.dtype == np.uint8 else remedy,
+                remedy=remedy,
             )
         return field.with_(shape=shape, axes="HWC")
 
@@ -114,7 +116,7 @@ class _Policy(Op):
         )
 
     def rule(self, name: str) -> LevelRule:
-        """Return what becomes of the level of an operation, one of `OPERATIONS`."""
+        """Return the rule for the level of an operation, one of `OPERATIONS`."""
         raise NotImplementedError
 
     @cached_property
@@ -751,7 +753,7 @@ class AugMix(_Timm):
 
 
 class LevelRule(NamedTuple):
-    """What becomes of an operation's level: the argument that ``operate`` takes.
+    """The use of an operation's level: the argument that ``operate`` takes.
 
     Attributes:
         form: one of `FORMS`.

@@ -82,7 +82,7 @@ BOUND = "to[channel] = (Out)(value < (In)LOW ? (In)LOW : value > (In)HIGH ? (In)
 def exact_cast(field: Field) -> str:
     """Return the op, as text, that makes numbers of dates or times and leaves out no part of them.
 
-    Of a unit shorter than a nanosecond the text says what is left out.
+    Of a unit shorter than a nanosecond the text says which digits are left out.
     """
     unit = np.datetime_data(field.dtype)[0]
     if unit in UNITS:

@@ -109,7 +109,7 @@ class Dali(Op):
                 "write gl.ops.Dali('gaussian_blur', sigma=1.5), say",
             )  # fmt: skip
         arguments.keep(self, out=arguments.output(self, self.out))
-        # What the name tells is refused here, before DALI is imported; `_check_random` finds the
+        # A name that tells it is refused here, before DALI is imported; `_check_random` finds the
         # others in the pipeline.
         if "seed" in self.settings or (
             isinstance(self.fn, str) and any(word in self.fn for word in RANDOM)

@@ -160,11 +160,14 @@ class Decode(Op):
     def traits(self) -> Traits:
         """It decodes files: regions where images have any size, and some modes on NumPy alone."""
         makes_bytes = self.mode in ("RGB", "GRAY", RGBA) and self.dtype == "uint8"
+        covering = None
+        if self.size is None:
+            covering = self._covering
         return Traits(
             execution=Execution(needs_numpy=self.mode in (LABELS, RGBA, FILE_NUMBERS)),
             codec=FileCodec(
                 self._check_heads,
-                covering=self._covering if self.size is None else None,
+                covering=covering,
                 makes_bytes=makes_bytes,
                 is_upright=self.orient,
             ),
@@ -261,7 +264,7 @@ class Decode(Op):
             x: the file.
             region: top, left, height and width, pixels; None for the whole image.
             image_head: its head, where that was read and checked before.
-            strict: see `images.decode`; then nothing is told of what is left out.
+            strict: see `images.decode`; then nothing is told of parts that are left out.
 
         Raises:
             RowError: it is damaged, or beyond a limit.
@@ -295,8 +298,8 @@ class Decode(Op):
         return pixels
 
     def tell_losses(self, x: Any, image_head: head.Head) -> None:
-        """Log, once for each kind of loss, what of an image this op leaves out: alpha, bits,
-        pages."""
+        """Log, once for each kind of loss, the parts of an image that this op leaves out: alpha,
+        bits, pages."""
         if image_head.kind == "jpeg":
             return
         for word, text, remedy in decode.losses(image_head, self.mode, self.dtype):
@@ -368,7 +371,7 @@ class Decode(Op):
 
 
 def suited_to(image_head: head.Head) -> Decode:
-    """Return the op that decodes an image of whose file this is the head: to RGB, or its own
+    """Return the op that decodes the image of the file with this head: to RGB, or its own
     numbers if it has none."""
     if image_head.sample:
         return Decode(FILE_NUMBERS, dtype=image_head.dtype, channels=image_head.channels)
@@ -404,7 +407,7 @@ def _shows_alpha(x: Any, image_head: head.Head) -> bool:
 
 
 def check_file(x: Any) -> None:
-    """Decode the whole image of a file, whatever its numbers mean; raises ``RowError`` if it is
+    """Decode the whole image of a file, of numbers of any meaning; raises ``RowError`` if it is
     damaged."""
     try:
         image_head = head.read(x)

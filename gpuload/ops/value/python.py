@@ -319,9 +319,9 @@ class Python(Op):
                 f"; it must be given one field, so it is called with each of {list(self._on)} by itself; to get all in "
                 f"one call write def {self.name.rpartition('.')[2]}({', '.join(self._on)})"
             )
-            raise self._zeros_error(
-                error, f"zeros of {field}", hint if len(self._on) > 1 else ""
-            ) from error.error
+            if len(self._on) < 2:
+                hint = ""
+            raise self._zeros_error(error, f"zeros of {field}", hint) from error.error
         return result
 
     def _infer_fields(self, before: list[Field]) -> list[Field]:
@@ -347,7 +347,7 @@ class Python(Op):
         ]
 
     def _results_of_zeros(self, trial: list[Field]) -> dict[str, NDArray[Any]]:
-        """Return by name what the function makes of zeros of some fields."""
+        """Return by name the results of the function for zeros of some fields."""
         zeros = {field.name: _array(np, _zeros(field)) for field in trial}
         try:
             return signalsafe.call(
@@ -380,7 +380,7 @@ class Python(Op):
         Args:
             field: before the function; of a new field its name, which is in no trial.
             trials: the field as it was given to the function, in each call.
-            results: what the function returned in each call.
+            results: of the function in each call.
         """
         if len(results) == 1:
             return _like(results[0], field)
@@ -532,10 +532,8 @@ class Python(Op):
         self, result: Any, field: Field, input_value: NDArray[Any] | None
     ) -> NDArray[Any]:
         """Return a result that fits the field."""
-        shape, result = (
-            () if input_value is None else input_value.shape,
-            _as_declared(result, field.dtype),
-        )
+        shape = () if input_value is None else input_value.shape
+        result = _as_declared(result, field.dtype)
         if field.shape is not None:
             _check_result(f"{self.name} ({field.name!r})", result, field.dtype, field.shape, shape)
         return result  # type: ignore[no-any-return]
