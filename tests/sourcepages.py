@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import gpuload as gl
@@ -32,9 +31,8 @@ def calls() -> str:
 
 
 def _path(name: str) -> str:
-    """Return the path of a public function; ``gpuload.images`` is a package, too, which mkdocstrings finds first."""
-    is_package = importlib.util.find_spec(f"gpuload.{name}") is not None
-    return f"gpuload.{gl._lazy_names[name]}.{name}" if is_package else f"gpuload.{name}"
+    """Return the path of a public function where it is defined: mkdocstrings does not follow lazy names."""
+    return f"gpuload.{gl._lazy_names[name]}.{name}"
 
 
 if __name__ == "__main__":

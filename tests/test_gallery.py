@@ -31,7 +31,7 @@ def test_the_page_is_what_the_command_writes():
 
 def test_the_page_names_the_command_and_the_seed():
     assert (
-        f"`python -m tests.gallery`\nmakes all of them, by `gl.preview` with seed {gallery.SEED};"
+        f"`python -m tests.gallery`\nmakes all pictures, by `gl.preview` with seed {gallery.SEED};"
         in PAGE
     )
 
