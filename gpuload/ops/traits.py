@@ -7,16 +7,16 @@ none of its own; an op with more says so in one place:
     @property                                                   of an op, by its arguments
     def traits(self): return Traits(geometric=Geometric(self._move_points))
 
-Graph, executors and loader ask these values, and never for the class of an op.
+Graph, executors and loader ask these values, and never for the class of an op. They are named tuples:
+a dozen dataclasses would take 5 ms of each start of a process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import wraps
-from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ Boxes: TypeAlias = NDArray[np.float64]  # [M, 4], left, top, right, bottom in pi
 AnyOp: TypeAlias = Any  # an `ops.base.Op`, which has traits itself
 Move: TypeAlias = Callable[[NDArray[np.float64], Draw, NDArray[np.int32]], NDArray[np.float64]]
 Result = TypeVar("Result")
+NO_BOUNDS: Mapping[str, Bound] = MappingProxyType({})
 
 
 def once(method: Callable[[Any], Result]) -> Callable[[Any], Result]:
@@ -54,8 +55,7 @@ def once(method: Callable[[Any], Result]) -> Callable[[Any], Result]:
     return result_of
 
 
-@dataclass(frozen=True)
-class Geometric:
+class Geometric(NamedTuple):
     """The op moves pixels of an image, so that masks, boxes and points beside it go the same way.
 
     Those that are marked do (`ops.follow`). Where ``on`` is left out, a loader logs which others stay.
@@ -116,8 +116,7 @@ def move_corners(move: Move, corners: Boxes, draw: Draw, size: NDArray[np.int32]
     return np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1)
 
 
-@dataclass(frozen=True)
-class Joint:
+class Joint(NamedTuple):
     """The op makes its fields together, of all that it acts on, and not by ``array``.
 
     Attributes:
@@ -136,8 +135,7 @@ class Joint:
     copies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Mixes:
+class Mixes(NamedTuple):
     """The op is joint and makes a record of several: itself and its partners in the epoch's order.
 
     Attributes:
@@ -148,8 +146,7 @@ class Mixes:
     group: int = 2
 
 
-@dataclass(frozen=True)
-class ValueCheck:
+class ValueCheck(NamedTuple):
     """There are values that the op cannot take. Executors ask before they run the op.
 
     DALI has no error for values: ``OneHot`` of a label that is no class would be all zeros.
@@ -165,8 +162,7 @@ class ValueCheck:
     error: Callable[[Any], RowError]
 
 
-@dataclass(frozen=True)
-class Regional:
+class Regional(NamedTuple):
     """The op uses a region of its images alone; the op before it need not make the rest.
 
     Attributes:
@@ -181,8 +177,7 @@ class Regional:
     within: Callable[[Draw, Draw], Draw]
 
 
-@dataclass(frozen=True)
-class FileCodec:
+class FileCodec(NamedTuple):
     """The op decodes image files: NumPy has a codec for that, DALI has its own, CuPy has none.
 
     Attributes:
@@ -202,8 +197,7 @@ class FileCodec:
     is_upright: bool = True
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(NamedTuple):
     """The part of marks in the op, and of the image that marked fields belong to.
 
     Attributes:
@@ -225,8 +219,7 @@ class Marks:
     draw: Callable[[NDArray[np.float64], Sizes, list[Boxes]], Draw] | None = None
 
 
-@dataclass(frozen=True)
-class Follows:
+class Follows(NamedTuple):
     """The op draws nothing: it moves fields of an image as another op moves the pixels.
 
     Attributes:
@@ -239,8 +232,7 @@ class Follows:
     complete: Callable[[Draw, Sizes], Draw]
 
 
-@dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(NamedTuple):
     """The work of the op on the numbers of a field.
 
     Attributes:
@@ -267,8 +259,7 @@ class Arithmetic:
     centers: bool = False
 
 
-@dataclass(frozen=True)
-class Execution:
+class Execution(NamedTuple):
     """The executors and devices that can run the op.
 
     Attributes:
@@ -298,8 +289,7 @@ class Execution:
     lower_mirror: Callable[..., Any] | None = None
 
 
-@dataclass(frozen=True)
-class Traits:
+class Traits(NamedTuple):
     """All that an op may have beside its draw and its array form; None is for a part that it has
     not.
 
@@ -327,18 +317,18 @@ class Traits:
             those that the op cannot serve are an error of ``field_after``.
     """
 
-    arithmetic: Arithmetic = field(default=Arithmetic())
-    execution: Execution = field(default=Execution())
+    arithmetic: Arithmetic = Arithmetic()
+    execution: Execution = Execution()
     geometric: Geometric | None = None
     joint: Joint | None = None
     mixes: Mixes | None = None
     check: ValueCheck | None = None
     regional: Regional | None = None
     codec: FileCodec | None = None
-    marks: Marks = field(default=Marks())
+    marks: Marks = Marks()
     follows: Follows | None = None
     ways: tuple[tuple[AnyOp, ...], ...] = ()
-    bounds: Mapping[str, Bound] = field(default_factory=dict)
+    bounds: Mapping[str, Bound] = NO_BOUNDS
     is_random: bool | None = None
     keeps_size: bool = False
     meaning: int = 1
@@ -346,4 +336,4 @@ class Traits:
 
     def with_arithmetic(self, **changes: bool) -> Traits:
         """Return these traits with other values in ``arithmetic``."""
-        return replace(self, arithmetic=replace(self.arithmetic, **changes))
+        return self._replace(arithmetic=self.arithmetic._replace(**changes))

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gpuload import signalsafe, synonyms
+from gpuload import lazy, signalsafe, synonyms
 from gpuload.errors import ClosedError, SpecError
 from gpuload.ops.base import Op
 from gpuload.order import MAX_LENGTH, Split, check_count, check_flag
 from gpuload.redaction import printable, redact
-from gpuload.sources import cache, card, filtering
+from gpuload.sources import card, filtering
 from gpuload.sources.classes import check_fractions, split_by_class
 from gpuload.sources.leaf import Fields, Group, Indices, Leaf, Share, check_numbers, plain
 from gpuload.sources.marks import MarkedGroups, changes_bytes
@@ -52,6 +52,9 @@ def names_module() -> Any:
     """Return the module of the names of records, which is imported where these are asked for: joins
     alone need them."""
     return signalsafe.import_package("gpuload.sources.names")
+
+
+cache_values = lazy.function("gpuload.sources.cache", "cache_values")
 
 
 class Source(ABC):
@@ -840,7 +843,8 @@ class Cached(CacheSource):
     ) -> None:
         source.check_open()
         self._source, self._memory, self._path = source, memory, path
-        content = cache.cache_values(source, memory, path)
+        content = cache_values(source, memory, path)
+        self._access: str
         self._access, self._leaves = content.place, content.leaves
         super().__init__(content.groups, source)
         self._has_card = False

@@ -24,7 +24,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
 from math import prod
@@ -34,13 +34,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuload import device as devices
+from gpuload import lazy
 from gpuload.errors import SpecError, TooLargeError
 from gpuload.ragged import Ragged
-from gpuload.sources.cache import check_end, num_bytes_of
 from gpuload.sources.leaf import Bytes, Group, Indices, Leaf, Values, gather_rows
 from gpuload.sources.reading import Readable
 from gpuload.sources.shares import fill, values
 from gpuload.spec import Field, Layout, Spec
+
+check_end = lazy.function("gpuload.sources.cache", "check_end")
+num_bytes_of: Callable[[int | str], int] = lazy.function("gpuload.sources.cache", "num_bytes_of")
 
 FREE_PART = 0.5  # of the free memory of a GPU, which a cache without a budget may fill
 PIECE_BYTES = 1 << 28  # of all fields of some records: so much is taken from CUDA at a time

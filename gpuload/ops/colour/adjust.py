@@ -9,7 +9,7 @@ blue, and moves the contrast about a constant gray: so DALI runs `Brightness`, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -138,7 +138,7 @@ class Brightness(_Factor):
     @once
     def traits(self) -> Traits:
         """It changes each value by itself."""
-        return replace(super().traits.with_arithmetic(pointwise=True), meaning=2)
+        return super().traits.with_arithmetic(pointwise=True)._replace(meaning=2)
 
     def forms(self, field: Field) -> Forms:
         """It is an edit."""
@@ -205,11 +205,14 @@ class Contrast(_Factor):
     def traits(self) -> Traits:
         """With a center it changes each value by itself, and DALI has it."""
         has_center = self.center is not None
-        return replace(
-            super().traits.with_arithmetic(pointwise=has_center),
-            bounds={"gpu": FLOATS, "dali on gpu": FUSED_BYTES},
-            execution=Execution(has_dali_form=has_center),
-            meaning=2 - has_center,
+        return (
+            super()
+            .traits.with_arithmetic(pointwise=has_center)
+            ._replace(
+                bounds={"gpu": FLOATS, "dali on gpu": FUSED_BYTES},
+                execution=Execution(has_dali_form=has_center),
+                meaning=2 - has_center,
+            )
         )
 
     def forms(self, field: Field) -> Forms:

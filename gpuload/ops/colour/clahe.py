@@ -18,7 +18,7 @@ Equals     ``cv2.createCLAHE(...).apply`` of OpenCV 5.0, every value; of red, gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -94,7 +94,7 @@ class CLAHE(Chance):
         """It is random where the limit is drawn, too."""
         low, high = self._limits
         is_drawn = self.p > 0 and low < high
-        return replace(super().traits, is_random=super().traits.is_random or is_drawn)
+        return super().traits._replace(is_random=super().traits.is_random or is_drawn)
 
     def forms(self, field: Field) -> Forms:
         """It is an edit of uint8, and has a form of its own in the core for uint16."""

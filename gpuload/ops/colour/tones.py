@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -43,7 +43,7 @@ class Chance(ColourOp):
     @once
     def traits(self) -> Traits:
         """It is not random where all images are changed, or none."""
-        return replace(super().traits, is_random=0 < self.p < 1)
+        return super().traits._replace(is_random=0 < self.p < 1)
 
     @property
     def known_channels(self) -> tuple[int, ...]:
@@ -177,7 +177,7 @@ class Solarize(Chance):
     @once
     def traits(self) -> Traits:
         """It changes each value by itself."""
-        return replace(super().traits.with_arithmetic(pointwise=True), advice=self._advice)
+        return super().traits.with_arithmetic(pointwise=True)._replace(advice=self._advice)
 
     def field_after(self, field: Field) -> Field:
         """The shape and the dtype stay."""

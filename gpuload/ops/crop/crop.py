@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,7 +42,7 @@ class _Crop(Window):
     @once
     def traits(self) -> Traits:
         """It uses the window of each image alone."""
-        return replace(super().traits, regional=Regional(self._region, self._within))
+        return super().traits._replace(regional=Regional(self._region, self._within))
 
     @property
     def window(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ Source  torchvision 0.28, ``transforms.v2``, which follows SSD (https://arxiv.or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -216,8 +216,7 @@ class RandomIoUCrop(Region):
     @once
     def traits(self) -> Traits:
         """It draws by the marked boxes, and uses the crop of each image alone."""
-        return replace(
-            super().traits,
+        return super().traits._replace(
             geometric=Geometric(self._move_points, boxes=self._move_boxes),
             regional=Regional(self._region, self._within),
             marks=Marks(are_read=True, boxes=self._boxes_to_draw, draw=self.draw_by_boxes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -62,7 +62,7 @@ class Rotate(Warp):
     @once
     def traits(self) -> Traits:
         """Images keep their sizes without ``expand``."""
-        return replace(super().traits, keeps_size=not self.expand)
+        return super().traits._replace(keeps_size=not self.expand)
 
     def field_after(self, field: Field) -> Field:
         """Shape and dtype stay; with ``expand`` height and width vary."""

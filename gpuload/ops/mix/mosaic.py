@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -302,7 +302,7 @@ class JoinObjects(Follower):
     @once
     def traits(self) -> Traits:
         """It joins the rows of several records."""
-        return replace(super().traits, joint=Joint(self._join_fields), mixes=Mixes(GROUP))
+        return super().traits._replace(joint=Joint(self._join_fields), mixes=Mixes(GROUP))
 
     @property
     def mosaic(self) -> Mosaic:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -237,7 +237,7 @@ class _Torchvision(_Policy):
     @once
     def traits(self) -> Traits:
         """Saved states hold which thresholds of Solarize they mean."""
-        return replace(super().traits, meaning=self._meaning())
+        return super().traits._replace(meaning=self._meaning())
 
     def _meaning(self) -> int:
         """Return 2 where a threshold of Solarize was another one before `THRESHOLD_DIGITS`."""
